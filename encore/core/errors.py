@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,40 @@ def stops_the_run(error: object) -> bool:
     return isinstance(error, EveryShardError) or (
         isinstance(error, OSError) and error.errno in NO_ROOM | _NO_PERMISSION
     )
+
+
+#: Errors of engines whose worker processes ended: vLLM, Ray. Their packages are not imported here.
+_DEAD_ENGINE_ERRORS = frozenset(
+    {
+        *("EngineDeadError", "AsyncEngineDeadError", "EngineCoreDeadError"),
+        *("ActorDiedError", "RayActorError", "WorkerCrashedError"),
+    }
+)
+#: Errors after which a process cannot use its GPU any more.
+_DEAD_DEVICE = re.compile(
+    r"(CUDA|HIP|NCCL) error|device-side assert|illegal memory access|uncorrectable ECC"
+    r"|CU(BLAS|DNN)_STATUS_(?!NOT_SUPPORTED)",
+    re.IGNORECASE,
+)
+
+
+class EnginesDiedError(EveryShardError):
+    """The model's engine died again and again. What was finished is kept."""
+
+
+def is_engine_dead(error: BaseException | None) -> bool:
+    """Return True if an error, or one behind it, says that the process's engine or GPU is lost.
+
+    The work can be done by another engine, so it has not failed.
+    """
+    while error is not None:
+        is_our_own = isinstance(error, EncoreError)
+        if {kind.__name__ for kind in type(error).__mro__} & _DEAD_ENGINE_ERRORS:
+            return True
+        if isinstance(error, RuntimeError) and not is_our_own and _DEAD_DEVICE.search(str(error)):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def is_disk_full(error: BaseException | None) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,16 +15,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from encore.core.errors import EncoreError
+from encore.core.leftovers import remove_leftovers, unique_suffix
 
 
 @contextlib.contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
     """Yield a new name beside ``path`` for an unfinished file, and remove that file at the end.
 
+    What killed processes have left in the folder is removed before (`encore.core.leftovers`).
     The name starts with a dot and does not end in the suffix of ``path``, so neither the shell's
     globs nor ``*.parquet`` match it. The folder must exist.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{_unique_suffix()}")
+    remove_leftovers(path.parent)
+    temporary = path.with_name(f".{path.name}.tmp-{unique_suffix()}")
     try:
         yield temporary
     finally:
@@ -64,7 +66,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: The file system refused it (no space, no permission).
     """
-    suffix = _unique_suffix()
+    remove_leftovers(path.parent)
+    suffix = unique_suffix()
     temporary = path.with_name(f".{path.name}.tmp-{suffix}")
     replaced = path.with_name(f".{path.name}.old-{suffix}")
     temporary.mkdir()
@@ -128,10 +131,6 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _unique_suffix() -> str:
-    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def check_writable(folder: Path) -> None:

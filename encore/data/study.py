@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,7 +15,9 @@ from pathlib import Path
 
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError, InputError
+from encore.core.file_lock import LockState, lock_descriptor
 from encore.core.files import fsync_path, fsync_tree
+from encore.core.leftovers import is_left_behind, unique_suffix
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
 from encore.data.study_options import StudyConfig
 
@@ -202,17 +202,16 @@ def changed_study(path: Path) -> Iterator[Change]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[LockState]:
     """Hold a folder's lock. The operating system releases it if the process is killed."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        state = lock_descriptor(descriptor, folder=folder.parent)
+        if state == "busy":
             raise EncoreError(
                 f"study {folder}: another process is changing it; wait for it and run this again"
-            ) from error
-        yield
+            )
+        yield state
     finally:
         os.close(descriptor)
 
@@ -222,10 +221,12 @@ def _staging_folder(parent: Path, *, name: str) -> Iterator[Path]:
     """Make a locked folder and remove it at the end; also remove folders of killed processes."""
     for leftover in parent.glob(f".{glob.escape(name)}.tmp-*"):
         with contextlib.suppress(OSError, EncoreError):
-            if time.time() - leftover.stat().st_mtime > _MIN_LEFTOVER_SECONDS:
-                with _locked(leftover):
-                    shutil.rmtree(leftover)
-    folder = parent / f".{name}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
+            is_dead = is_left_behind(leftover)
+            if is_dead or time.time() - leftover.stat().st_mtime > _MIN_LEFTOVER_SECONDS:
+                with _locked(leftover) as state:
+                    if is_dead or state == "held":
+                        shutil.rmtree(leftover)
+    folder = parent / f".{name}.tmp-{unique_suffix()}"
     folder.mkdir()
     with _locked(folder):
         try:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
@@ -22,6 +20,7 @@ from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import InputError
+from encore.core.file_lock import file_lock
 from encore.core.files import json_text, write_json
 from encore.core.model_files import file_digest, folder_digest
 from encore.core.reporting import SILENT, Reporter
@@ -522,18 +521,21 @@ class _RecipeRun:
             stage, work, is_new=lambda result: _write_if_changed(path, result.as_dict())
         )
 
-    def lock(self) -> AcquireReturnProxy[Any]:
-        """Acquire the recipe's lock; wait for another process however long its stages take.
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the recipe's lock; wait for another process however long its stages take.
 
         The lock is the operating system's: it is released when its holder is killed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        file_lock = FileLock(self.folder / ".lock")
-        try:
-            return file_lock.acquire(timeout=0)
-        except Timeout:
-            logger.warning("another process runs this recipe here; waiting for it")
-            return file_lock.acquire()
+        path = self.folder / ".lock"
+        with file_lock(path, timeout_seconds=0) as state:
+            if state != "busy":
+                yield
+                return
+        logger.warning("another process runs this recipe here; waiting for it")
+        with file_lock(path):
+            yield
 
 
 def _write_if_changed(path: Path, content: Mapping[str, Any]) -> bool:

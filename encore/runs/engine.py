@@ -15,12 +15,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from encore.core.errors import EncoreError, InputError, stops_the_run
+from encore.core.errors import EncoreError, InputError, is_engine_dead, stops_the_run
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import code_digest
 from encore.runs.engine_messages import (
@@ -107,7 +107,7 @@ def work_as_engine(
         engine.work(num_workers)
         heartbeat.state = "ended"
     except Exception as error:
-        heartbeat.state = "ended"
+        heartbeat.state = "lost" if is_engine_dead(error) else "ended"
         heartbeat.error = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         raise
     finally:  # a signal leaves the state "working": the supervisor replaces the engine
@@ -198,7 +198,7 @@ class _Engine:
         with ThreadPoolExecutor(num_workers, thread_name_prefix=self.job.manifest.DOING) as pool:
             workers = [pool.submit(self._work) for _ in range(num_workers)]
             try:
-                for worker in workers:
+                for worker in as_completed(workers):
                     worker.result()
             except BaseException:
                 self.job.cancelled.set()
@@ -310,8 +310,13 @@ class _Engine:
                 self._drop_finished()
                 if shard.index not in self.open_shards:  # another engine was faster
                     return
+                if is_engine_dead(error):  # another engine takes the shard, if it was the first
+                    self.heartbeat.failed_shards.append(shard.index)
+                    raise
                 if stops_the_run(error):
                     raise
+                if self.job.cancelled.is_set():  # another thread's error ends this engine
+                    return
                 if not self.progress.shard_failed(shard, error):
                     self.heartbeat.failed_shards.append(shard.index)
         else:

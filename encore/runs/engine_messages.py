@@ -58,11 +58,13 @@ class EngineHeartbeat(BaseModel):
         engine: Name of the engine (`EngineSpec.name`).
         host: Name of its machine.
         devices: Its GPUs as in CUDA_VISIBLE_DEVICES, or ``cpu``.
-        state: ``waiting`` for a worker, ``starting`` while the model loads, ``working``, ``ended``.
+        state: ``waiting`` for a worker, ``starting`` while the model loads, ``working``, ``ended``,
+            ``lost`` if its model or its GPU died: another process may go on.
         num_finished_requests: Requests finished since the start. It only grows.
         wait_seconds: Time of waits for a server that was away (`Job.wait_seconds`). It only grows.
         rows_by_open_shard: Rows finished so far of each shard at work, by shard index.
-        failed_shards: Shards that this engine gave up; the run's files have their errors.
+        failed_shards: Shards that this engine gave up, whose errors the run's files have, or at
+            which it was lost.
         num_finished_shards: Shards that it has finished.
         num_finished_rows: Rows in these shards.
         num_nulls: Null ratings among these rows.
@@ -72,7 +74,7 @@ class EngineHeartbeat(BaseModel):
     engine: str
     host: str = ""
     devices: str = ""
-    state: Literal["waiting", "starting", "working", "ended"] = "waiting"
+    state: Literal["waiting", "starting", "working", "ended", "lost"] = "waiting"
     num_finished_requests: int = 0
     wait_seconds: float = 0.0
     rows_by_open_shard: dict[int, int] = {}

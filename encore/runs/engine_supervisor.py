@@ -353,13 +353,18 @@ class _Supervisor:
     def _check_engine(self, slot: _Slot) -> None:
         """Replace a slot's engine if it is lost or silent; close the slot if it has ended."""
         process = self.launcher.state(slot.spec.name)
-        if process.state == "ended":  # its last heartbeat may be newer than those read before
+        if process.state in (
+            "ended",
+            "lost",
+        ):  # its last heartbeat may be newer than those read before
             self.heartbeats = read_heartbeats(self.job.run_dir)
         heartbeat = self._heartbeat(slot)
         if heartbeat.num_finished_requests:
             slot.num_starts = 0
         if heartbeat.state == "ended":
             slot.is_over, slot.error = True, heartbeat.error
+        elif heartbeat.state == "lost":
+            self._replace(slot, heartbeat.error)
         elif process.state == "ended":
             slot.is_over, slot.error = True, process.message or "it ended without a message"
         elif process.state == "lost":
@@ -382,7 +387,8 @@ class _Supervisor:
         """Stop a slot's engine and start another, or close the slot after too many starts."""
         label, spec = self._label(slot), slot.spec
         self.launcher.stop(spec.name, kill=True)
-        heartbeat_path(self.job.run_dir, spec.name).unlink(missing_ok=True)
+        if self._heartbeat(slot).state != "lost":  # it says at which shards it was lost
+            heartbeat_path(self.job.run_dir, spec.name).unlink(missing_ok=True)
         if slot.num_starts >= _MAX_STARTS:
             slot.is_over, slot.error = True, f"{reason}, {slot.num_starts} times in a row"
             return
@@ -425,10 +431,16 @@ class _Supervisor:
             )
         for shard in allowed:
             self.progress.failures[shard.index] = (
-                recorded_failure(self.job.run_dir, shard) or "its error could not be recorded"
+                recorded_failure(self.job.run_dir, shard) or self._error_of_lost_engines(shard)
                 if shard.index in failures
                 else f"no engine was left ({engine_errors})"
             )
+
+    def _error_of_lost_engines(self, shard: Shard) -> str:
+        """Return the error with which engines were lost at a shard."""
+        beats = [beat for beat in self.heartbeats.values() if shard.index in beat.failed_shards]
+        errors = {beat.error for beat in beats if beat.state == "lost"}
+        return "; ".join(sorted(errors)) or "its error could not be recorded"
 
     def _table(self) -> list[dict[str, object]]:
         """Return the table that people see: a row for each slot."""

@@ -31,16 +31,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from filelock import FileLock, Timeout
-
 from encore.core.errors import (
+    EnginesDiedError,
     GenerationInterruptedError,
     InputError,
     ShardClosedError,
     StudyIncompleteError,
+    is_engine_dead,
     is_worth_retrying,
     stops_the_run,
 )
+from encore.core.file_lock import LockState, file_lock
+from encore.core.leftovers import is_left_behind
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
 from encore.runs import run_files as runs
@@ -50,6 +52,8 @@ from encore.runs.shard_listing import ShardListing
 logger = logging.getLogger(__name__)
 
 _BUSY_POLL_SECONDS = 1.0
+#: Deaths of an engine in a row after which a run ends, and characters of the error that are shown.
+_MAX_DEATHS, _NUM_SHOWN = 3, 300
 
 #: Receives the number of a shard's rows that are finished so far. It raises
 #: `GenerationInterruptedError` when the run was cancelled.
@@ -265,13 +269,13 @@ def work_on(
             report_rows(num_rows)
 
     runs.claim_folder(job.run_dir, job.manifest)
-    with shard_lock(job.run_dir, shard.index) as is_mine:
-        if not (is_mine or takes_over):
+    with shard_lock(job.run_dir, shard.index) as lock:
+        if lock == "busy" and not takes_over:
             return ShardState(index=shard.index, state="missing", action="busy")
         if (reused := _finished_elsewhere(job, shard)) is not None:  # since the first look
             return reused
-        if is_mine:
-            for path in job.listing.temporary_files(shard.index):
+        for path in job.listing.temporary_files(shard.index):
+            if lock == "held" or is_left_behind(path):
                 path.unlink(missing_ok=True)  # left by a killed process
         return _compute_and_write(job, shard, report_unless_cancelled)
 
@@ -292,7 +296,7 @@ def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> Shard
     except ShardClosedError:
         return ShardState(index=shard.index, state="missing", action="closed")
     except Exception as error:
-        if not job.cancelled.is_set():
+        if not (job.cancelled.is_set() or is_engine_dead(error)):
             runs.record_failure(job.run_dir, shard, error)
         raise
     return replace(state, action=job.manifest.DONE, counts=content.counts)
@@ -314,21 +318,11 @@ def _finished_elsewhere(job: Job, shard: Shard) -> ShardState | None:
     return _reused(job, shard)
 
 
-@contextlib.contextmanager
-def shard_lock(run_dir: Path, index: int) -> Iterator[bool]:
-    """Hold the lock of a shard. The value is False while another process holds it.
-
-    The operating system releases the lock even when its holder is killed.
-    """
+def shard_lock(run_dir: Path, index: int) -> AbstractContextManager[LockState]:
+    """Return the lock of a shard, which is ``busy`` while another process holds it."""
     locks = run_dir / "locks"
     locks.mkdir(exist_ok=True)
-    lock = FileLock(locks / f"shard-{index:05d}.lock", blocking=False)
-    with contextlib.suppress(Timeout):
-        lock.acquire()
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
+    return file_lock(locks / f"shard-{index:05d}.lock", timeout_seconds=0)
 
 
 def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
@@ -355,7 +349,8 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
         unfinished = _try_once(progress, open_shards, num_workers=num_workers)
         pending = sorted([*unfinished, *closed], key=attrgetter("index"))
         retried = job.open_shards(unfinished)
-        busy = [shard for shard in retried if not progress.num_failures[shard.index]]
+        own = progress.num_failures.keys() | progress.put_back
+        busy = [shard for shard in retried if shard.index not in own]
         if busy and busy != announced:
             indices = ", ".join(str(shard.index) for shard in busy)
             logger.warning("waiting for another process that works on shards %s", indices)
@@ -411,6 +406,8 @@ class RunProgress:
         outcomes: The shards that are done.
         failures: The error of each shard that is given up, by index.
         num_failures: Failed attempts at each shard, by index.
+        put_back: Shards whose engine died, by index.
+        num_deaths: Deaths of the engine since a shard was last finished.
     """
 
     job: Job
@@ -419,6 +416,8 @@ class RunProgress:
     outcomes: list[ShardState]
     failures: dict[int, str] = field(default_factory=dict)
     num_failures: Counter[int] = field(default_factory=Counter)
+    put_back: set[int] = field(default_factory=set)
+    num_deaths: int = 0
     _num_reported: Counter[int] = field(default_factory=Counter)
     _num_rows: int = 0
     _first_rows_at: float | None = None
@@ -440,11 +439,29 @@ class RunProgress:
         """Report a shard that is done, and update the stop rule."""
         self.reporter.advanced(outcome.num_rows - self._num_reported[outcome.index])
         self.outcomes.append(outcome)
+        self.num_deaths = 0
         assert outcome.path is not None
         position = f"{len(self.outcomes)} of {self.num_shards}"
         kind = f"shard {outcome.index} {outcome.action} ({position})"
         self.reporter.saved(outcome.path, kind=kind)
         self.job.stop_rule.update([outcome])
+
+    def engine_died(self, shard: Shard, error: Exception) -> None:
+        """Count a death of the engine, which the next shard starts again; put the shard back.
+
+        Raises:
+            EnginesDiedError: It died too often without a finished shard between.
+        """
+        self.put_back.add(shard.index)
+        self.num_deaths += 1
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_NUM_SHOWN]}"
+        if self.num_deaths >= _MAX_DEATHS:
+            raise EnginesDiedError(
+                f"the engine died {self.num_deaths} times in a row, last at shard {shard.index} "
+                f"({reason}); finished shards are kept; see its log and `encore doctor`, then run "
+                "the same command again; --engines 2 replaces a process whose GPU is lost"
+            ) from error
+        logger.warning("shard %d is put back, its engine died: %s", shard.index, reason)
 
     def shard_failed(self, shard: Shard, error: Exception) -> bool:
         """Count a failed attempt. Return True if another attempt follows."""
@@ -488,6 +505,10 @@ def _try_once(progress: RunProgress, shards: Sequence[Shard], *, num_workers: in
                     outcome = call()
                 except Exception as error:
                     traceback.clear_frames(error.__traceback__)  # they hold the shard's rows
+                    if is_engine_dead(error):
+                        progress.engine_died(shard, error)
+                        unfinished.append(shard)
+                        continue
                     if stops_the_run(error):
                         raise
                     if progress.shard_failed(shard, error):

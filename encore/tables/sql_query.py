@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from encore.core.errors import EncoreError, InputError
+from encore.core.leftovers import scratch_folder
 from encore.core.settings import duckdb_config
 from encore.data.study import Study, as_study
 from encore.tables.query_files import query_files
@@ -81,18 +81,21 @@ def run_query(
         "seconds": seconds,
         "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
     }
-    with tempfile.TemporaryDirectory(prefix="encore-sql-") as folder:
+    with scratch_folder("encore-sql-") as folder:
         encoded_tables = {
-            name: encode_table(table, Path(folder, f"{name}.parquet"))
+            name: encode_table(table, folder / f"{name}.parquet")
             for name, table in tables.by_name.items()
         }
-        request_file = Path(folder, "request")
+        request_file = folder / "request"
         request_file.write_text(json.dumps({**request, "tables": encoded_tables}), encoding="utf-8")
         with subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "encore.tables.sql_worker", str(request_file)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": folder},  # the folder is deleted however this block ends
+            env={
+                **os.environ,
+                "TMPDIR": str(folder),
+            },  # the folder is deleted however this block ends
         ) as worker:
             failure = partial(_failure, worker, request, tables)
             try:

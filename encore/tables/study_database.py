@@ -7,7 +7,6 @@ access to files, network, extensions and settings, and still answers queries.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from pyarrow.fs import LocalFileSystem
 
 from encore.core.duckdb_progress import hide_progress_bar
 from encore.core.errors import EncoreError, InputError
+from encore.core.leftovers import scratch_folder
 from encore.core.stop_signals import stop_on_signal
 
 #: Disk space of a running query. Its folder is deleted afterwards.
@@ -129,9 +129,9 @@ def open_database(
         from encore.core.settings import duckdb_config
 
         config = duckdb_config()
-    with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
+    with scratch_folder("encore-duckdb-") as spill_folder:
         settings: dict[str, Any] = {
-            "temp_directory": spill_dir,
+            "temp_directory": str(spill_folder),
             "max_temp_directory_size": _SPILL_LIMIT,
             "allow_community_extensions": False,
             "allow_persistent_secrets": False,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,9 @@ from typing import Any
 
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
+from encore.core.file_lock import lock_descriptor
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
+from encore.core.leftovers import is_left_behind
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_options import TrainingRunConfig
 
@@ -117,13 +118,12 @@ def opened_run(run: TrainingRun, *, metadata: Mapping[str, Any]) -> Iterator[Non
         )
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK_FILE).open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        lock = lock_descriptor(stream.fileno(), folder=folder)
+        if lock == "busy":
             raise EncoreError(
                 f"{folder}: another process is training here; wait for it or end it, then run "
                 "this again"
-            ) from error
+            )
         manifest_path = folder / MANIFEST_FILE
         if manifest_path.exists():
             recorded_identity = _read_identity(manifest_path)
@@ -132,7 +132,8 @@ def opened_run(run: TrainingRun, *, metadata: Mapping[str, Any]) -> Iterator[Non
             write_json(manifest_path, {"run_key": run.key, "identity": run.identity, **metadata})
         for parent in (folder, run.checkpoints_dir, *run.embeddings_dir.glob("*")):
             for path in (*parent.glob(".*.tmp-*"), *parent.glob(".*.old-*")):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if lock == "held" or is_left_behind(path):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         yield
 
 

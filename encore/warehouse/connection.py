@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import tempfile
 from collections.abc import Collection, Generator, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from encore.core.duckdb_progress import hide_progress_bar
 from encore.core.errors import EncoreError, InputError
+from encore.core.leftovers import scratch_folder
 from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
 from encore.data.pairs import pairs_paths
@@ -75,8 +75,8 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
     Raises:
         InputError: The ratings break the contract; the message names file, column and value.
     """
-    with tempfile.TemporaryDirectory(prefix="encore-duckdb-") as spill_dir:
-        settings = {"temp_directory": spill_dir, "preserve_insertion_order": False}
+    with scratch_folder("encore-duckdb-") as spill_folder:
+        settings = {"temp_directory": str(spill_folder), "preserve_insertion_order": False}
         with (
             duckdb.connect(config=duckdb_config() | settings) as connection,
             stop_on_signal(connection.interrupt),

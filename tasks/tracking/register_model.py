@@ -14,11 +14,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from packaging.version import Version
 
 from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
 from encore.core.errors import InputError
+from encore.core.file_lock import file_lock
 from encore.data.study import open_study
 from tasks.tracking.connection import connected
 from tasks.tracking.log_runs import Projection, tag_with_versions
@@ -79,8 +79,8 @@ def set_alias(
     row_run = _registrable_row(study_table.rows, row)
     uri = choose_tracking_uri(study.path, given_uri=tracking.tracking_uri)
     sync(study.path, **dict(tracking), extra_folders=(table,))
-    with connected(uri) as client, FileLock(study.path / f"{_WORK_FOLDER}.lock"):
-        with FileLock(study.path / LOCK_FILE):
+    with connected(uri) as client, file_lock(study.path / f"{_WORK_FOLDER}.lock"):
+        with file_lock(study.path / LOCK_FILE):
             experiment = f"{tracking.experiment}-{study_table.experiment}"
             run = Projection(client=client, uri=uri).open_run(row_run, experiment)
         number = _register(client, row_run, run, config, model=model)

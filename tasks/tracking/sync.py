@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from filelock import FileLock
-
+from encore.core.file_lock import file_lock
 from encore.data.study import open_study
 from tasks.tracking.connection import TrackingUnavailableError, connected, mlflow_errors
 from tasks.tracking.copied_store import make_anew
@@ -59,7 +58,7 @@ def sync(
     """
     opened = open_study(study)
     uri = choose_tracking_uri(opened.path, given_uri=tracking_uri)
-    with FileLock(opened.path / LOCK_FILE):
+    with file_lock(opened.path / LOCK_FILE):
         runs = [*read_trainings(opened, extra_folders=extra_folders), *weighings]
         tables = [*read_tables(opened, extra_folders=extra_folders)]
 
