@@ -30,6 +30,7 @@ class SteeredJudge(ScriptedJudge):
         self._control = Control(Path(folder)) if folder else None
         self._lock = threading.Lock()
         self._is_loaded = False
+        self._num_begun = 0
         revisions: dict[str, str] = self._orders.get("revision", {})
         names = [name for name in names_of_this_process() if name in revisions]
         super().__init__(
@@ -46,6 +47,7 @@ class SteeredJudge(ScriptedJudge):
         with self._lock:
             self._load()
             self._log("began", shard)
+            self._num_begun += 1
             self._meet_fault(shard)
             seconds = self._orders.get("seconds", 0.0) / len(prompts)
 
@@ -81,10 +83,17 @@ class SteeredJudge(ScriptedJudge):
         if _is_named_in(orders.get("freezes", ())) and not _has_hung(control):
             control.log("hung", shard)
             _freeze()
+        if self._num_begun == orders.get("dies_at"):
+            control.log("died", shard)
+            raise RuntimeError("the generation failed") from EngineDeadError("see stack trace")
         failed = [event for event in control.events("failed") if event["shard"] == shard]
         if len(failed) < orders.get("fails", {}).get(shard, 0):
             control.log("failed", shard)
             raise RuntimeError(f"pair {shard}: the device fell off the bus")
+
+
+class EngineDeadError(Exception):
+    """The error that vLLM raises when its engine process is gone; it has this name there."""
 
 
 def _is_named_in(names: Collection[str]) -> bool:

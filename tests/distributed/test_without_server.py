@@ -128,6 +128,29 @@ def test_an_engine_that_is_killed_in_mid_shard_costs_that_shard_alone(
     assert len(loaded()) == 3
 
 
+def test_engines_that_die_at_their_third_shard_are_replaced_and_every_shard_is_rated_once(
+    study: Path, control: Control
+) -> None:
+    control.order(seconds=0.3, dies_at=3)
+    text = wait_for_end(start(study, control, "--engines", 2))
+    assert "12 rated, 0 reused, 0 failed" in text
+    check_ratings(study, control, most_times=1)
+    died = [event["pid"] for event in control.events("died")]
+    loaded = [event["pid"] for event in control.events("loaded")]
+    assert len(died) == len({*died}) >= 2  # a process ends with its engine
+    assert len(loaded) >= len(died) + 1
+    assert "is replaced: RuntimeError: the generation failed" in text
+    assert not [*study.glob("ratings/*/failed-*")]
+
+
+def test_a_process_alone_starts_its_engine_again(study: Path, control: Control) -> None:
+    control.order(dies_at=3)
+    text = wait_for_end(start(study, control))
+    assert "12 rated, 0 reused, 0 failed" in text
+    assert "is put back, its engine died: RuntimeError: the generation failed" in text
+    check_ratings(study, control, most_times=1)
+
+
 def test_engines_end_with_a_killed_parent_and_the_same_command_goes_on(
     study: Path, control: Control
 ) -> None:

@@ -1,0 +1,189 @@
+"""A shard whose engine died is put back; a run whose engine dies again and again ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from encore.core.errors import EncoreError, EnginesDiedError, JudgeUnavailableError, is_engine_dead
+from encore.runs import engine, engine_supervisor
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineSpec, read_heartbeats
+from encore.runs.engine_supervisor import EngineState, supervise
+from encore.runs.run_files import Shard, ShardTable
+from encore.runs.shard_runner import Job, ReportRows, work_through
+from tests.runs.test_engine import only_engine
+from tests.runs.test_sharded_runs import SHARD_SIZE, make_job, make_manifest, squares, states
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class EngineDeadError(Exception):
+    """Error with the name of vLLM's."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """Error with the name of torch's, after which the process goes on."""
+
+
+def caused(error: Exception, cause: Exception, *, is_hidden: bool = False) -> Exception:
+    """Return an error that was raised because of another, or ``from None`` while it was handled."""
+    error.__context__ = cause
+    error.__suppress_context__ = is_hidden
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_dead"),
+    [
+        (EngineDeadError(), True),
+        (caused(RuntimeError("generation failed"), EngineDeadError()), True),
+        (
+            caused(JudgeUnavailableError("no start"), RuntimeError("CUDA error: out of memory")),
+            True,
+        ),
+        (RuntimeError("CUDA error: device-side assert triggered"), True),
+        (RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx"), True),
+        (RuntimeError("HIP error: an illegal memory access was encountered"), True),
+        (caused(RuntimeError("no reply"), EngineDeadError(), is_hidden=True), False),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), False),
+        (EncoreError("the server answered 500: CUDA error: device-side assert"), False),
+        (ValueError("CUDA error"), False),
+    ],
+)
+def test_an_engine_is_dead_by_its_error_or_one_behind_it(error, is_dead):
+    assert is_engine_dead(error) == is_dead
+
+
+class Mortal:
+    """Function that computes shards, and whose engine dies at some of its calls.
+
+    Attributes:
+        dies: Tells if the engine dies, given the number of the call and the shard.
+        calls: Indices of the shards so far.
+    """
+
+    def __init__(self, dies: Callable[[int, int], bool]) -> None:
+        self.dies = dies
+        self.calls: list[int] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
+        with self._lock:
+            self.calls.append(shard.index)
+            number = len(self.calls)
+        report_rows(1)
+        if self.dies(number, shard.index):
+            raise EngineDeadError("EngineCore encountered an issue")
+        return squares(shard)
+
+
+def job_of(folder: Path, compute: Mortal, *, num_shards: int = 6) -> Job:
+    manifest = make_manifest(num_pairs=num_shards * SHARD_SIZE)
+    return make_job(folder, manifest=manifest, compute=compute)
+
+
+def test_a_shard_is_put_back_and_not_failed(tmp_path, caplog):
+    compute = Mortal(lambda number, _: number == 3)
+    report = work_through(job_of(tmp_path, compute))
+    assert report.summary == "6 squared, 0 reused, 0 failed"
+    assert compute.calls == [0, 1, 2, 3, 4, 5, 2]
+    assert "shard 2 is put back, its engine died: EngineDeadError" in caplog.text
+    assert "waiting for another process" not in caplog.text
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_shard_that_kills_every_engine_ends_the_run_when_all_others_are_done(
+    tmp_path, num_workers
+):
+    compute = Mortal(lambda _, index: index == 1)
+    job = replace(job_of(tmp_path, compute), start=lambda: num_workers)
+    with pytest.raises(EnginesDiedError, match=r"died 3 times in a row, last at shard 1 .*again"):
+        work_through(job)
+    assert states(job) == ["done", "missing", "done", "done", "done", "done"]
+    assert compute.calls.count(1) <= 4
+    compute.dies = lambda _, __: False  # the next command has another engine
+    assert work_through(job).summary == "1 squared, 5 reused, 0 failed"
+
+
+def test_a_dead_engine_ends_after_three_shards(tmp_path):
+    compute = Mortal(lambda _, __: True)
+    with pytest.raises(EnginesDiedError):
+        work_through(job_of(tmp_path, compute))
+    assert len(compute.calls) == 3
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_engine_of_several_ends_with_its_first_dead_shard(tmp_path, num_workers):
+    compute = Mortal(lambda number, _: number == 3)
+    job = replace(job_of(tmp_path, compute), start=lambda: num_workers)
+    with pytest.raises(EngineDeadError):
+        work_as_engine(job, only_engine(job), silence_seconds=600)
+    [heartbeat] = read_heartbeats(job.run_dir).values()
+    assert (heartbeat.state, heartbeat.failed_shards) == ("lost", [compute.calls[2]])
+    assert heartbeat.error.startswith("EngineDeadError: EngineCore")
+    assert not [*job.run_dir.glob("failed-*")]
+    assert len(compute.calls) <= 3 + num_workers - 1  # the other thread ends too
+
+
+class ThreadLauncher:
+    """Launcher whose engines are threads of this process, each with a function of its own."""
+
+    def __init__(self, job: Job, computes: list[Mortal]) -> None:
+        self.job, self.computes = job, iter(computes)
+        self.pool = ThreadPoolExecutor()
+        self.engines: dict[str, Future[object]] = {}
+
+    def adopt(self, _run_key: str) -> list[EngineSpec]:
+        return []
+
+    def start(self, spec: EngineSpec) -> None:
+        job = make_job(
+            self.job.run_dir.parent, manifest=self.job.manifest, compute=next(self.computes)
+        )
+        self.engines[spec.name] = self.pool.submit(work_as_engine, job, spec, silence_seconds=600)
+
+    def state(self, name: str) -> EngineState:
+        return EngineState("ended" if self.engines[name].done() else "running")
+
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """Do nothing: a thread ends with its work."""
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (engine, engine_supervisor):
+        monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_supervisor_replaces_an_engine_that_died_at_its_third_shard(tmp_path, caplog):
+    first, second = Mortal(lambda number, _: number == 3), Mortal(lambda number, _: number == 3)
+    others = [Mortal(lambda _, __: False) for _ in range(3)]
+    job = job_of(tmp_path, first, num_shards=12)
+    launcher = ThreadLauncher(job, [first, second, *others])
+    report = supervise(job, launcher, num_engines=2, silence_seconds=600)
+    assert report.summary == "12 squared, 0 reused, 0 failed"
+    calls = [index for compute in (first, second, *others) for index in compute.calls]
+    num_deaths = sum(len(compute.calls) == 3 for compute in (first, second))
+    assert num_deaths >= 1
+    assert len(calls) == 12 + num_deaths  # every shard once, and those that an engine died at
+    assert caplog.text.count("is replaced: EngineDeadError: EngineCore") == num_deaths
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_shard_at_which_two_engines_died_is_given_up_and_the_others_are_done(tmp_path):
+    computes = [Mortal(lambda _, index: index == 1) for _ in range(5)]
+    job = job_of(tmp_path, computes[0])
+    report = supervise(job, ThreadLauncher(job, computes), num_engines=2, silence_seconds=600)
+    assert sum(compute.calls.count(1) for compute in computes) == 2
+    assert report.summary == "5 squared, 0 reused, 1 failed"
+    assert report.failures[1].startswith("EngineDeadError: EngineCore")
