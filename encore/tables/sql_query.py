@@ -92,10 +92,8 @@ def run_query(
             [sys.executable, "-m", "encore.tables.sql_worker", str(request_file)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={
-                **os.environ,
-                "TMPDIR": str(folder),
-            },  # the folder is deleted however this block ends
+            # The folder is deleted however this block ends.
+            env={**os.environ, "TMPDIR": str(folder)},
         ) as worker:
             failure = partial(_failure, worker, request, tables)
             try:

@@ -7,7 +7,6 @@ copied or moved, and its runs name artifacts of the original.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from encore.core.leftovers import unique_suffix
 from tasks.tracking.store_uri import sqlite_uri
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def make_store(path: Path) -> None:
     """Make an empty store under a temporary name, then rename it: a store at ``path`` is whole."""
     from mlflow import MlflowClient
 
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.tmp-{unique_suffix()}")
     MlflowClient(sqlite_uri(temporary)).search_experiments()
     record_path(path)
     temporary.replace(path)

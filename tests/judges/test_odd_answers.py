@@ -15,6 +15,7 @@ from encore.data.rating_runs import status
 from encore.judges import http_judge, http_protocol, http_server
 from encore.judges.base import (
     END_UNKNOWN,
+    SERVER_ERROR,
     TEXT_MENDED,
     UNREADABLE_ANSWER,
     USAGE_ESTIMATED,
@@ -27,7 +28,7 @@ from encore.judges.redaction import Redactor
 from encore.judges.token_usage import checked_usage, request_size
 from tests.golden.command_line import encore
 from tests.judges.hostile_server import KEY, MODEL, ODD_USAGES, UNREADABLE, HostileServer, serving
-from tests.judges.test_http_judge import EXPECTED, TEXT, opened, rate
+from tests.judges.test_http_judge import EXPECTED, QUESTIONS, TEXT, ask, opened, rate
 from tests.worlds.studies import numbered_pairs, study_of
 
 PROBE = http_judge._PROBE
@@ -106,6 +107,37 @@ def test_a_budget_holds_whatever_a_server_says(faults, tmp_path):
     assert spent <= 1.02 * budget
     # Estimates are upper ones: at most four times the true cost, of most answers in the last case.
     assert spent >= (0.3 if faults == ALL else 0.5) * budget
+
+
+def test_the_answers_before_a_readable_one_are_paid_too():
+    with serving(HostileServer(fault="two_choices", every=4, times=1)) as server:
+        replies = ask(server)
+        num_hit = sum(map(server.is_hit, QUESTIONS))
+    assert num_hit > 0
+    # Each answer has 100 tokens of the prompt and 4 of the reply.
+    assert sum(reply.num_calls for reply in replies) == len(QUESTIONS) + num_hit
+    assert sum(reply.usage.prompt_tokens for reply in replies) == 100 * (len(QUESTIONS) + num_hit)
+    assert sum(reply.usage.output_tokens for reply in replies) == 4 * (len(QUESTIONS) + num_hit)
+
+
+def test_a_call_that_fails_passes_on_what_its_answers_cost():
+    passed_on: list[Reply] = []
+    with serving(HostileServer(fault="two_choices")) as server:
+        judge = opened(server)
+        with pytest.raises(http_protocol.UnreadableAnswerError, match="2 choices instead of one"):
+            judge.reply(
+                QUESTIONS[:1],
+                decoding=TEXT,
+                on_progress=lambda _: None,
+                on_reply=lambda _, reply: passed_on.append(reply),
+                num_answered=0,
+            )
+        judge.close()
+        # Two answers to the prompt, and two to the test question.
+        assert server.num_requests[CHAT] == 4
+    [reply] = passed_on
+    assert (reply.null_reason, reply.num_calls) == (SERVER_ERROR, 4)
+    assert reply.usage[:1] + reply.usage[2:3] == (4 * 100, 4 * 4)
 
 
 # --- the end of a reply -------------------------------------------------------------------------
@@ -451,6 +483,12 @@ def test_a_key_at_every_position_of_a_refusal_is_stored_nowhere(form, tmp_path, 
     assert sum("[key]" in text for text in texts) >= NUM_PROMPTS / 2
     # The test of a text without any of it: the server's other words have two letters of it at most.
     assert max(map(longest_part_of_key, texts)) < 8
+
+
+def test_a_reply_with_a_key_is_stored_without_it():
+    with serving(HostileServer(fault="key_in_reply")) as server:
+        for reply in ask(server):
+            assert reply.text == "[key] is your key"
 
 
 def longest_part_of_key(text: str) -> int:

@@ -86,6 +86,8 @@ def test_a_server_that_does_not_say_its_tokens_is_charged_at_most_a_token_for_tw
     estimate = sum(3 * round(len(text) / 2) + 15 * 16 for text in judge.asked) / 1e6
     assert f"--budget 0.2: {estimate:.6g} spent" in report.early_stop.reason
     assert judge.cost < estimate <= 0.2
+    rated(study, judge, budget_calls=NUM_PROMPTS)
+    assert judge.num_asked == NUM_PROMPTS  # the first replies were paid for too, and were kept
 
 
 def test_the_cost_of_a_prompt_is_estimated_before_replies_tell_and_then_from_them():

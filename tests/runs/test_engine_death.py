@@ -97,6 +97,12 @@ def test_a_shard_is_put_back_and_not_failed(tmp_path, caplog):
     assert "waiting for another process" not in caplog.text
 
 
+def test_a_process_goes_on_while_shards_are_finished_between_deaths(tmp_path):
+    compute = Mortal(lambda number, _: number in (1, 3, 5, 7))
+    assert work_through(job_of(tmp_path, compute)).summary == "6 squared, 0 reused, 0 failed"
+    assert len(compute.calls) == 6 + 4
+
+
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_shard_that_kills_every_engine_ends_the_run_when_all_others_are_done(
     tmp_path, num_workers

@@ -105,6 +105,15 @@ def test_nemo_gym_gets_its_rollout_back_with_components_that_sum_to_the_reward(s
     assert answer == rollout()
 
 
+def test_a_key_of_a_task_of_nemo_gym_is_not_replaced_by_a_rule_of_its_name(server):
+    rule, *others = RULES
+    answer = server.post("/verify", rollout(**{rule: "of the task", "reward": "of it"})).json()
+    components = answer["reward_components"]
+    assert answer[rule] == "of the task"
+    assert {other: answer[other] for other in others} == {o: components[o] for o in others}
+    assert answer["reward"] == sum(components.values())  # the reward is the server's
+
+
 @pytest.mark.parametrize(
     ("params", "same_as"),
     [
