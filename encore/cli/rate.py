@@ -219,9 +219,9 @@ def _warn_of_remarks(result: RatingResult) -> None:
         by_name = ", ".join(f"{name} ({count:,})" for name, count in names.items())
         say(f"the server answered for {model} as {by_name}")
     for remark, count in report.counts_by("remarks").items():
-        kind, _, word = remark.partition(" ")
+        kind, _, detail = remark.partition(" ")
         replies = "1 reply" if count == 1 else f"{count:,} replies"
-        warn(f"{replies} came {_REMARKS.get(kind, kind)}{f' ({word})' if word else ''}")
+        warn(f"{replies} came {_REMARKS.get(kind, kind)}{f' ({detail})' if detail else ''}")
 
 
 def _warn_of_nulls(report: RunReport) -> None:

@@ -53,8 +53,8 @@ def is_left_behind(path: Path) -> bool:
     """
     if (match := _UNFINISHED.fullmatch(path.name)) is None:
         return False
-    place = path.with_name(path.name[1 : path.name.rindex(".", 0, match.start(1))])
-    if ".old-" in path.name and not place.exists():
+    final_path = path.with_name(path.name[1 : path.name.rindex(".", 0, match.start(1))])
+    if ".old-" in path.name and not final_path.exists():
         return False
     return _is_dead(path, int(match[1]), machine_tag=match[2])
 

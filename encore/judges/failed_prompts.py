@@ -54,9 +54,9 @@ def with_cost(replies: Sequence[Reply], cost: PromptFailedError) -> list[Reply]:
     """Return replies of which the first has the cost of earlier answers too."""
     if not cost.num_calls:
         return [*replies]
-    [first, *others] = replies
+    [first, *later_replies] = replies
     usage = total_usage([first.usage, cost.usage])
-    return [replace(first, usage=usage, num_calls=first.num_calls + cost.num_calls), *others]
+    return [replace(first, usage=usage, num_calls=first.num_calls + cost.num_calls), *later_replies]
 
 
 @contextlib.contextmanager

@@ -43,13 +43,15 @@ _WORDS: dict[EndMeaning, str] = {
 _PREFIX = re.compile(r"^(finish|stop)_?reason[_.:]*", re.IGNORECASE)
 
 
-def _normalised(word: str) -> str:
+def _normalised(finish_reason: str) -> str:
     """Return a word in small letters, without a prefix and without signs between its parts."""
-    return re.sub(r"[^a-z0-9]", "", _PREFIX.sub("", word.strip()).lower())
+    return re.sub(r"[^a-z0-9]", "", _PREFIX.sub("", finish_reason.strip()).lower())
 
 
 _MEANING_BY_WORD: dict[str, EndMeaning] = {
-    _normalised(word): meaning for meaning, words in _WORDS.items() for word in words.split()
+    _normalised(finish_reason): meaning
+    for meaning, finish_reasons in _WORDS.items()
+    for finish_reason in finish_reasons.split()
 }
 
 

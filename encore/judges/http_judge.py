@@ -166,8 +166,8 @@ class HttpJudge:
             try:
                 list_models = partial(server.request, protocol.MODELS, None, protocol.read_models)
                 self._listed_models = server.run(server.ask_until_back(list_models))
-                known = {self.config.model, *self.config.served_models}
-                if self._listed_models and known.isdisjoint(self._listed_models):
+                accepted = {self.config.model, *self.config.served_models}
+                if self._listed_models and accepted.isdisjoint(self._listed_models):
                     names = first_words(", ".join(sorted(self._listed_models)))
                     raise self._refusal(
                         f"has no such model; it has {names}: give one as --judge, or, if "

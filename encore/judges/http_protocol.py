@@ -251,8 +251,8 @@ def _fields_of(
     answer: Mapping[str, Any], choice: Mapping[str, Any], meaning: EndMeaning
 ) -> dict[str, Any]:
     """Return the fields of every reply in an answer: its model, and a remark on its end."""
-    name, word = answer.get("model"), choice.get("finish_reason")
-    remark = f"{END_UNKNOWN} {first_words(word)[:_NUM_SHOWN]}" if word else END_UNKNOWN
+    name, end = answer.get("model"), choice.get("finish_reason")
+    remark = f"{END_UNKNOWN} {first_words(end)[:_NUM_SHOWN]}" if end else END_UNKNOWN
     return {
         "answered_by": storable_text(name) if isinstance(name, str) else "",
         "remarks": (remark,) if meaning == "unknown" else (),

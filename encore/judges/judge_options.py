@@ -57,10 +57,10 @@ def _secret_parameter(name: str, value: str) -> str | None:
 
     The name itself may be the secret; it is not shown then.
     """
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    name_parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
     if _SECRET_VALUE.fullmatch(name):
         return "without a name"
-    is_secret = _SECRET_WORDS.intersection([name.lower(), *map(str.lower, words)])
+    is_secret = _SECRET_WORDS.intersection([name.lower(), *map(str.lower, name_parts)])
     return repr(name) if is_secret or _SECRET_VALUE.fullmatch(value) else None
 
 

@@ -349,8 +349,8 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
         unfinished = _try_once(progress, open_shards, num_workers=num_workers)
         pending = sorted([*unfinished, *closed], key=attrgetter("index"))
         retried = job.open_shards(unfinished)
-        own = progress.num_failures.keys() | progress.put_back
-        busy = [shard for shard in retried if shard.index not in own]
+        tried_here = progress.num_failures.keys() | progress.put_back
+        busy = [shard for shard in retried if shard.index not in tried_here]
         if busy and busy != announced:
             indices = ", ".join(str(shard.index) for shard in busy)
             logger.warning("waiting for another process that works on shards %s", indices)

@@ -66,9 +66,9 @@ def test_the_next_scratch_folder_removes_that_of_a_killed_process(folder, monkey
     killed_while("scratch_folder('encore-duckdb-')", folder)
     assert len([*folder.iterdir()]) == 1
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    with scratch_folder("encore-duckdb-") as own, scratch_folder("encore-duckdb-") as second:
-        assert {*folder.iterdir()} == {own, second}  # that of a living process stays
-        assert own.stat().st_mode & 0o777 == 0o700
+    with scratch_folder("encore-duckdb-") as newest, scratch_folder("encore-duckdb-") as second:
+        assert {*folder.iterdir()} == {newest, second}  # that of a living process stays
+        assert newest.stat().st_mode & 0o777 == 0o700
     assert not [*folder.iterdir()]
 
 

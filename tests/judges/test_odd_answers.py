@@ -177,9 +177,9 @@ def test_a_reply_at_its_limit_is_cut_off_in_the_words_of_every_service(end):
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        *((word, "content_filter") for word in ("content_filter", "content-filter", "SAFETY")),
-        *((word, "content_filter") for word in ("ERROR_TOXIC", "guardrail_intervened", "SPII")),
-        *((word, "content_filter") for word in ("content_filtered", "MODEL_ARMOR", "sensitive")),
+        *((end, "content_filter") for end in ("content_filter", "content-filter", "SAFETY")),
+        *((end, "content_filter") for end in ("ERROR_TOXIC", "guardrail_intervened", "SPII")),
+        *((end, "content_filter") for end in ("content_filtered", "MODEL_ARMOR", "sensitive")),
         ("refusal", "refusal"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_prompt_that_is_answered_twice_has_its_first_reply_and_the_cost_of_bot
     journal.flush()
     journal = read(path)
     replies = journal.earlier_replies_to(["a", "b", "a"])  # two places may have one prompt
-    assert {place: reply.text for place, reply in replies.items()} == {0: "0.1", 2: "0.1"}
+    assert {position: reply.text for position, reply in replies.items()} == {0: "0.1", 2: "0.1"}
     assert [reply.usage.output_tokens for reply in journal.paid_replies] == [5, 7]
 
 

@@ -173,12 +173,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_quick")
 def test_a_supervisor_replaces_an_engine_that_died_at_its_third_shard(tmp_path, caplog):
     first, second = Mortal(lambda number, _: number == 3), Mortal(lambda number, _: number == 3)
-    others = [Mortal(lambda _, __: False) for _ in range(3)]
+    replacements = [Mortal(lambda _, __: False) for _ in range(3)]
     job = job_of(tmp_path, first, num_shards=12)
-    launcher = ThreadLauncher(job, [first, second, *others])
+    launcher = ThreadLauncher(job, [first, second, *replacements])
     report = supervise(job, launcher, num_engines=2, silence_seconds=600)
     assert report.summary == "12 squared, 0 reused, 0 failed"
-    calls = [index for compute in (first, second, *others) for index in compute.calls]
+    calls = [index for compute in (first, second, *replacements) for index in compute.calls]
     num_deaths = sum(len(compute.calls) == 3 for compute in (first, second))
     assert num_deaths >= 1
     assert len(calls) == 12 + num_deaths  # every shard once, and those that an engine died at

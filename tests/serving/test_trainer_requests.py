@@ -106,11 +106,13 @@ def test_nemo_gym_gets_its_rollout_back_with_components_that_sum_to_the_reward(s
 
 
 def test_a_key_of_a_task_of_nemo_gym_is_not_replaced_by_a_rule_of_its_name(server):
-    rule, *others = RULES
+    rule, *free_rules = RULES
     answer = server.post("/verify", rollout(**{rule: "of the task", "reward": "of it"})).json()
     components = answer["reward_components"]
     assert answer[rule] == "of the task"
-    assert {other: answer[other] for other in others} == {o: components[o] for o in others}
+    assert {name: answer[name] for name in free_rules} == {
+        name: components[name] for name in free_rules
+    }
     assert answer["reward"] == sum(components.values())  # the reward is the server's
 
 
