@@ -51,6 +51,7 @@ class SpendingLimit:
     _num_replies: int = 0
     _prompt_size: int = 0
     _usage: Usage = NO_USAGE
+    _largest_cost: float = 0.0
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def cost(self, usage: Usage) -> float:
@@ -94,14 +95,19 @@ class SpendingLimit:
                     prompt_tokens=prompt_tokens_at_most(prompt), output_tokens=self.max_reply_tokens
                 )
             self.spent += self.cost(usage)
+            self._largest_cost = max(self._largest_cost, self.cost(usage))
             if usage != NO_USAGE:
                 self._num_replies += 1
                 self._prompt_size += prompt_size(prompt)
                 self._usage = total_usage([self._usage, usage])
 
     def _num_affordable(self, cost_P: NDArray[np.float64]) -> int:
-        """Return the number of prompts of the next group, given the cost of all up to each."""
-        free = self.limit - self.spent - self._reserved
+        """Return the number of prompts of the next group, given the cost of all up to each.
+
+        Money stays for one reply as dear as the dearest so far instead of the mean.
+        """
+        mean_cost = self.cost(self._usage) / max(self._num_replies, 1)
+        free = self.limit - self.spent - self._reserved - max(0.0, self._largest_cost - mean_cost)
         num_fitting = int(np.searchsorted(cost_P, free, side="right"))
         if not self._num_replies:
             num_in_group = min(_NUM_FIRST_PROMPTS, num_fitting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from pathlib import Path
 
 import openai._base_client
@@ -105,6 +106,7 @@ def test_a_budget_holds_whatever_a_server_says(faults, tmp_path):
         # The test question of each command is not part of the budget.
         spent = (server.num_requests[CHAT] - 3) * PRICE_OF_ANSWER
     assert spent <= 1.02 * budget
+    assert float(re.search(r": (\S+) spent", finished.err)[1]) <= 1.02 * budget
     # Estimates are upper ones: at most four times the true cost, of most answers in the last case.
     assert spent >= (0.3 if faults == ALL else 0.5) * budget
 

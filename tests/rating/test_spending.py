@@ -137,6 +137,18 @@ def test_a_group_has_half_of_the_money_left_or_all_prompts_if_they_take_four_fif
     assert limit.is_used_up
 
 
+def test_money_stays_for_a_reply_as_dear_as_the_dearest():
+    """At 1 a prompt token: nine replies of 4 and one of 20, which are 56, and 5.6 in the mean."""
+    prompts = [[1, 2, 3, 4]] * 10
+    limit = SpendingLimit(limit=100, price_input=1e6, price_output=0.0, max_reply_tokens=16)
+    for num_tokens in [4] * 9 + [20]:
+        usage = Usage(prompt_tokens=num_tokens)
+        limit.add(prompts[0], Reply(text="1", is_complete=True, usage=usage))
+    # Of 44, 20 - 5.6 stay. Half of 29.6 is enough for two prompts; half of 44 would be for three.
+    with limit.group(prompts) as num_prompts:
+        assert num_prompts == 2
+
+
 def test_prompts_without_a_call_cost_nothing():
     limit = SpendingLimit(limit=1e-9, price_input=1.0, price_output=1.0, max_reply_tokens=16)
     with limit.group([None, None, "a question"]) as num_prompts:
