@@ -107,8 +107,8 @@ def test_a_budget_holds_whatever_a_server_says(faults, tmp_path):
         spent = (server.num_requests[CHAT] - 3) * PRICE_OF_ANSWER
     assert spent <= 1.02 * budget
     assert float(re.search(r": (\S+) spent", finished.err)[1]) <= 1.02 * budget
-    # Estimates are upper ones: at most four times the true cost, of most answers in the last case.
-    assert spent >= (0.3 if faults == ALL else 0.5) * budget
+    # Estimates are upper ones, of two answers where none can be read: up to eight times the true cost.
+    assert spent >= (0.2 if faults == ALL else 0.3) * budget
 
 
 def test_the_answers_before_a_readable_one_are_paid_too():
