@@ -19,8 +19,10 @@ from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
 from encore.judges.base import (
+    NO_USAGE,
     SERVER_ERROR,
     UNREADABLE_ANSWER,
+    USAGE_ESTIMATED,
     Decoding,
     JudgeIdentity,
     ProgressHook,
@@ -40,7 +42,7 @@ from encore.judges.http_protocol import (
 from encore.judges.http_server import HttpServer, host_of
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.model_names import advice_on_name, is_name_of
-from encore.judges.token_usage import checked_usage, request_size
+from encore.judges.token_usage import LearnedTokens, checked_usage, request_size
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class HttpJudge:
         self._listed_models: dict[str, dict[str, Any]] = {}
         #: Name of the model in the first answer.
         self._answering_model: str | None = None
+        self._learned_tokens = LearnedTokens()
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -399,7 +402,7 @@ class HttpJudge:
             read = partial(protocol.read_completions, num_prompts=len(prompts), **options)
 
         body = self.config.request_body(body)
-        size = request_size(prompts, body)
+        size = request_size(prompts, body, self._learned_tokens)
 
         def check_and_read(answer: Any) -> list[Reply]:
             self._check_model(answer)
@@ -417,6 +420,8 @@ class HttpJudge:
                 error.add_cost(cost.usage, cost.num_calls)
                 cost = error
             else:
+                if USAGE_ESTIMATED not in replies[0].remarks and replies[0].usage != NO_USAGE:
+                    self._learned_tokens.add(replies[0].usage, size)
                 return with_cost(replies, cost)
         raise cost
 

@@ -6,6 +6,7 @@ estimate, so that a budget holds whatever a server says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ _MAX_ADDED_TOKENS = 8192
 #: Tokens that a reply may have beyond its limit: servers count its end differently.
 _MAX_TOKENS_BEYOND = 16
 _MAX_THINKING_TOKENS = 1_000_000
+#: Answers that tell a server's tokens for a byte, and how much more others may have.
+_MIN_ANSWERS, _MARGIN = 8, 1.25
 _LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
@@ -51,11 +54,39 @@ def prompt_tokens_at_most(prompt: Prompt) -> int:
     return round(prompt_size(prompt) * (TOKENS_PER_BYTE if isinstance(prompt, str) else 1))
 
 
-def request_size(prompts: Sequence[Prompt], body: Mapping[str, Any]) -> RequestSize:
+@dataclass(slots=True)
+class LearnedTokens:
+    """What the believable counts of a server tell about its other answers.
+
+    Attributes:
+        num_answers: Number of answers with believable counts.
+        most_per_size: Largest number of prompt tokens for a byte of text, or for a token id.
+    """
+
+    num_answers: int = 0
+    most_per_size: float = 0.0
+
+    def add(self, usage: Usage, size: RequestSize) -> None:
+        """Learn from an answer with believable counts."""
+        self.num_answers += 1
+        self.most_per_size = max(self.most_per_size, usage.prompt_tokens / max(size.num_bytes, 1))
+
+    def prompt_tokens_at_most(self, prompts: Sequence[Prompt]) -> int:
+        """Return an upper estimate of the tokens of some prompts, closer once answers told."""
+        num_tokens = sum(map(prompt_tokens_at_most, prompts))
+        if self.num_answers < _MIN_ANSWERS:
+            return num_tokens
+        learned = _MARGIN * self.most_per_size * sum(map(prompt_size, prompts))
+        return min(num_tokens, math.ceil(learned))
+
+
+def request_size(
+    prompts: Sequence[Prompt], body: Mapping[str, Any], learned: LearnedTokens | None = None
+) -> RequestSize:
     """Return the size of a request for some prompts with this body."""
     limits = [body[name] for name in _LIMIT_FIELDS if isinstance(body.get(name), int)]
     return RequestSize(
-        max_prompt_tokens=sum(map(prompt_tokens_at_most, prompts)),
+        max_prompt_tokens=(learned or LearnedTokens()).prompt_tokens_at_most(prompts),
         num_bytes=sum(map(prompt_size, prompts)),
         max_output_tokens=len(prompts) * max(limits) if limits else None,
     )
