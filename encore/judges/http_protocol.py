@@ -367,7 +367,7 @@ def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None
         status: HTTP status of the answer.
         error: The server's error; in this protocol an object with code and message.
     """
-    if path == MODELS and status == 404:  # not every gateway has one
+    if path == MODELS and status in (404, 405, 501):  # not every gateway has one
         return {"data": []}
     if path != CHAT or not 400 <= status < 500:
         return None

@@ -89,6 +89,14 @@ def test_another_error_is_no_refusal(status_code, error):
     assert http_protocol.answer_of_error(http_protocol.CHAT, status_code, error) is None
 
 
+@pytest.mark.parametrize(
+    ("status_code", "is_list"), [(404, True), (405, True), (501, True), (401, False)]
+)
+def test_a_server_without_a_list_of_models_has_an_empty_one(status_code, is_list):
+    answer = http_protocol.answer_of_error(http_protocol.MODELS, status_code, "no such path")
+    assert answer == ({"data": []} if is_list else None)
+
+
 @pytest.mark.parametrize("end", ["content_filter", "SAFETY", "PROHIBITED_CONTENT", "sensitive"])
 def test_an_answer_that_a_filter_stopped_is_null(end):
     answer = {"choices": [{"message": {"content": "0.5"}, "finish_reason": end}]}
