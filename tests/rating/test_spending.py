@@ -97,8 +97,8 @@ def test_the_cost_of_a_prompt_is_estimated_before_replies_tell_and_then_from_the
     def estimates(*prompts: Prompt | None) -> list[float]:
         return [limit._estimate(prompt) for prompt in prompts]
 
-    # A text of 8 bytes (é has two) has up to 4 tokens: 2 * 4 + 10 * 7. Three ids: 2 * 3 + 10 * 7.
-    assert estimates("abcdef\u00e9", [5, 6, 7], None) == [78, 76, 0]
+    # 8 bytes (é has two) have up to 4 tokens: 2 * 4 + 10 * 7. Three ids: 2 * 3 + 10 * 7.
+    assert estimates("abcd\u00e9\u00e9", [5, 6, 7], None) == [78, 76, 0]
     for usage in (Usage(prompt_tokens=3, output_tokens=1), Usage(prompt_tokens=5, output_tokens=4)):
         limit.add("abcdefgh", Reply(text="1", is_complete=True, usage=usage))
     assert limit.spent == 2 * 8 + 10 * 5
