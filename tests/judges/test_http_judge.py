@@ -249,10 +249,10 @@ def test_an_object_of_scores_is_requested_as_a_json_schema():
         assert {reply.text for reply in ask(server, decoding=SCORES)} == {json.dumps(expected)}
 
 
-def test_a_longer_name_of_the_model_is_accepted_while_it_stays_the_same():
+def test_a_name_with_another_prefix_is_accepted_while_it_stays_the_same():
     with serving(HostileServer(fault="filtered_prompt", every=4)) as server:
-        judge = opened(server, model="some")  # which the server answers as some-judge
-        server.models = ("some",)
+        judge = opened(server, model="maker/some-judge")  # the server answers as some-judge
+        server.models = ("maker/some-judge",)
         reasons = {
             reply.null_reason
             for reply in judge.reply(QUESTIONS, decoding=TEXT, on_progress=lambda _: None)
