@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import TAIL, Estimate
-from encore.analysis.share_intervals import Z_95
+from encore.analysis.share_intervals import Z_95, degrees_of_freedom, jackknife_variance
 
 _NUM_DRAWS = 10_000
 #: Sums of differences that are nearer than this are equal, but for rounding.
@@ -66,11 +66,16 @@ def mean_difference_interval(
     subset_index_N = np.unique(names, return_inverse=True)[1]
     weight_S = np.bincount(subset_index_N, weights=weight_N)
     mean_S = np.bincount(subset_index_N, weights=weight_N * delta_N) / weight_S / total
-    excess_G = np.bincount(group_N, weights=weight_N * (delta_N - mean_S[subset_index_N]))
-    correction = num_groups / (num_groups - 1) if is_grouped else 1.0
-    imagined = (1 - centre) ** 2 + (1 + centre) ** 2
-    error = math.sqrt(correction * float(excess_G @ excess_G) + imagined * largest**2) / total
-    reach = error * (float(stdtrit(num_groups - 1, 1 - TAIL)) if is_grouped else Z_95)
+    excess_N = weight_N * (delta_N - mean_S[subset_index_N])
+    excess_G = np.bincount(group_N, weights=excess_N).astype(np.float64)
+    imagined = ((1 - centre) ** 2 + (1 + centre) ** 2) * largest**2
+    if is_grouped:
+        weight_G = np.bincount(group_N, weights=weight_N).astype(np.float64)
+        variance = jackknife_variance(excess_G, weight_G) + imagined
+        quantile = float(stdtrit(degrees_of_freedom(weight_G), 1 - TAIL))
+    else:
+        variance, quantile = float(excess_G @ excess_G) + imagined, Z_95
+    reach = quantile * math.sqrt(variance) / total
     return Estimate(
         value=difference,
         low=max(min(centre - reach, difference), -1.0),

@@ -10,6 +10,7 @@ Suffixes: N items (pairs or responses), G groups of items that share a prompt.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ CONFIDENCE = 0.95
 #: Two-sided 95 % quantile of the normal distribution.
 Z_95 = 1.959963984540054
 
+#: With as many groups of one side, their sizes show how large such groups are.
+_ENOUGH_GROUPS = 10
 #: A variance of credits below this is rounding.
 _ROUNDING = 1e-12
 
@@ -54,10 +57,12 @@ def share_interval(
     """Return a share of items with its interval over groups; exact if every group has one item.
 
     The number of items is divided by their design effect, and the interval is that of
-    `exact_interval` (Korn and Graubard 1998). If all items are hits, or none is, groups cannot be
-    seen to differ: then the interval allows for groups of the other kind, each with as many items
-    as the largest group, in as many groups as the exact interval leaves possible. One group alone
-    has no interval.
+    `exact_interval` (Korn and Graubard 1998). Where few groups have more hits than misses, the
+    upper end allows for one group of hits with as many items as the largest group; and the lower
+    end for one of misses, where few have more misses: a rule that seldom speaks may win a whole
+    prompt that was not seen. If all items are hits, or none is, groups cannot be seen to differ:
+    then the interval allows for groups of the other kind, each with as many items as the largest
+    group, in as many groups as the exact interval leaves possible. One group alone has no interval.
 
     Args:
         hits_G: Number of hits of each group.
@@ -80,33 +85,78 @@ def share_interval(
         reach = unseen / (unseen + (1 - end) * total / num_groups)
         low, high = (0.0, reach) if share == 0 else (1 - reach, 1.0)
         return Estimate(value=share, low=low, high=high)
+    misses_G = total_G - hits_G
+    more_hits = _unseen_items(hits_G, misses_G, largest_group)
+    more_misses = _unseen_items(misses_G, hits_G, largest_group)
+    high = _grouped_interval(
+        np.append(hits_G, more_hits), np.append(total_G, more_hits), confidence
+    ).high
+    low = _grouped_interval(np.append(hits_G, 0), np.append(total_G, more_misses), confidence).low
+    return Estimate(value=share, low=low, high=high)
+
+
+def _unseen_items(won_G: NDArray[Any], lost_G: NDArray[Any], largest_group: int) -> int:
+    """Return by how many items a group of one side may be larger than any that was seen.
+
+    Many groups of that side show how large they are; few do not.
+    """
+    if np.count_nonzero(won_G > lost_G) >= _ENOUGH_GROUPS:
+        return 0
+    return max(largest_group - int(won_G.max()), 0)
+
+
+def _grouped_interval(hits_G: NDArray[Any], total_G: NDArray[Any], confidence: float) -> Estimate:
+    """Return the interval of a share between 0 and 1, without regard to groups not seen."""
+    hits_G, total_G = hits_G[total_G > 0], total_G[total_G > 0].astype(np.float64)
+    total = float(total_G.sum())
+    share = float(hits_G.sum()) / total
     excess_G = np.asarray(hits_G - share * total_G, dtype=np.float64)
-    number = min(total, effective_number(excess_G, total, share * (1 - share), confidence))
-    interval = exact_interval(share * number, number, confidence=confidence)
-    return Estimate(value=share, low=interval.low, high=interval.high)
+    number = min(total, effective_number(excess_G, total_G, share * (1 - share), confidence))
+    return exact_interval(share * number, number, confidence=confidence)
 
 
 def effective_number(
-    excess_G: _Floats, num_items: float, variance: float, confidence: float = CONFIDENCE
+    excess_G: _Floats, size_G: _Floats, variance: float, confidence: float = CONFIDENCE
 ) -> float:
     """Return the number of independent items whose mean is as certain as that of these items.
 
     It is the number of items, divided by the design effect of the groups, and by the ratio of
-    Student's t for so few groups (Korn and Graubard 1998). It may be larger than ``num_items``.
+    Student's t for so few groups (Korn and Graubard 1998). It may be larger than the number of
+    items. The variance of the mean is that of leaving out one group after another (jackknife), and
+    groups of different sizes are worth as many as sum² / sum of squares of the sizes (Kish): a
+    group with most of the items draws the mean to itself, and hides how much groups differ.
 
     Args:
         excess_G: Sum over each group of its items' values, less the mean; at least two groups.
-        num_items: Number of items in all groups.
+        size_G: Number of items in each group.
         variance: Variance of an item's value.
         confidence: Confidence of the interval that is made with the number.
     """
-    num_groups, quantile = len(excess_G), (1 + confidence) / 2
-    squares = float(excess_G @ excess_G)
-    if not squares or num_items < 2:
+    num_items, quantile = float(size_G.sum()), (1 + confidence) / 2
+    if not excess_G.any() or num_items < 2:
         return num_items
-    of_mean = num_groups / (num_groups - 1) * squares / num_items**2
-    ratio = float(stdtrit(num_items - 1, quantile) / stdtrit(num_groups - 1, quantile))
+    of_mean = jackknife_variance(excess_G, size_G)
+    freedom = degrees_of_freedom(size_G)
+    ratio = float(stdtrit(num_items - 1, quantile) / stdtrit(freedom, quantile))
     return variance / (num_items - 1) / of_mean * num_items * ratio**2
+
+
+def jackknife_variance(excess_G: _Floats, size_G: _Floats) -> float:
+    """Return the variance of a mean over groups, by leaving out one group after another.
+
+    Args:
+        excess_G: Sum over each group of its items' values, less the mean; at least two groups.
+        size_G: Number of items in each group, or the sum of their weights.
+    """
+    num_groups = len(size_G)
+    change_G = excess_G / (size_G.sum() - size_G)
+    return (num_groups - 1) / num_groups * float(change_G @ change_G)
+
+
+def degrees_of_freedom(size_G: _Floats) -> float:
+    """Return the degrees of freedom of a variance over groups of these sizes; at least 1/2."""
+    num_equal_groups = float(size_G.sum()) ** 2 / float(size_G @ size_G)
+    return max(num_equal_groups - 1, 0.5)
 
 
 def mean_credit_interval(credit_N: _Floats, group_N: NDArray[np.intp] | None = None) -> Estimate:
@@ -140,7 +190,7 @@ def independent_number(credit_N: _Floats, group_N: NDArray[np.intp]) -> float | 
     Returns:
         None if there is one group of several items.
     """
-    num_items, size_G = len(credit_N), np.bincount(group_N)
+    num_items, size_G = len(credit_N), np.bincount(group_N).astype(np.float64)
     num_groups = int(np.count_nonzero(size_G))
     if num_groups == num_items:
         return float(num_items)
@@ -151,7 +201,8 @@ def independent_number(credit_N: _Floats, group_N: NDArray[np.intp]) -> float | 
         return float(num_groups)
     sum_G = np.bincount(group_N, weights=credit_N - mean)
     excess_G = np.asarray(sum_G[size_G > 0], dtype=np.float64)
-    return min(float(num_items), effective_number(excess_G, num_items, variance))
+    sizes = np.asarray(size_G[size_G > 0], dtype=np.float64)
+    return min(float(num_items), effective_number(excess_G, sizes, variance))
 
 
 def half_credit_interval(half: float, *, tie_rate: float, num_pairs: float) -> tuple[float, float]:

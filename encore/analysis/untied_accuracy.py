@@ -116,7 +116,8 @@ def _design_effect(statistics: SourceStatistics, rule_index: int) -> float:
     share = float(won_G.sum() / total)
     if not 0 < share < 1 or num_groups < 2:
         return total / num_groups
-    number = effective_number(won_G - share * total_G, total, share * (1 - share))
+    excess_G = np.asarray(won_G - share * total_G, dtype=np.float64)
+    number = effective_number(excess_G, total_G.astype(np.float64), share * (1 - share))
     return max(1.0, total / number)
 
 

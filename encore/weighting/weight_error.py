@@ -28,6 +28,7 @@ from encore.analysis.answer_options import DEFAULT_TAU
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.analysis.pair_counts import sum_by_group
+from encore.analysis.share_intervals import degrees_of_freedom
 from encore.warehouse import PairRatings
 
 # Suffixes: P pairs, G prompts, R rules, L levels, D draws.
@@ -97,7 +98,7 @@ def weight_error(
         np.zeros_like(bias_R), covariance_RR * share, _NUM_DRAWS, "ignore", method="eigh"
     )
     if num_prompts < pairs.num_pairs:  # Student's t: few prompts show the covariance less well
-        freedom = num_prompts - 1
+        freedom = degrees_of_freedom(np.bincount(group_P).astype(np.float64))
         error_DR *= np.sqrt(freedom / rng.chisquare(freedom, (_NUM_DRAWS, 1)))
     error_DR += bias_R * share
     largest_D = np.abs(np.expm1(error_DR)).max(axis=1)
@@ -150,8 +151,11 @@ def _error_moments(
     chosen_PR, rejected_PR = codes.code_P2R[:, :num_rules], codes.code_P2R[:, num_rules:]
     surprise_PR = (surprise_by_code[chosen_PR] + surprise_by_code[rejected_PR]) / per_pair_R
     correction = num_groups / (num_groups - 1) if is_grouped else 1.0
-    surprise_GR = sum_by_group(surprise_PR, group_P) if is_grouped else surprise_PR
-    covariance_RR = correction * (surprise_GR.T @ surprise_GR) / num_pairs
+    surprise_GR = surprise_PR
+    if is_grouped:  # by leaving out one prompt after another
+        surprise_GR = sum_by_group(surprise_PR, group_P)
+        surprise_GR /= 1 - np.bincount(group_P)[:, None] / num_pairs
+    covariance_RR = (surprise_GR.T @ surprise_GR) / num_pairs / correction
     # As if one more pair had a rating of a new level: a rule whose ratings are all equal so far may
     # give a different one later.
     unseen_R = np.log(count_LR.sum(axis=0)) / per_pair_R

@@ -17,15 +17,23 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.pair_counts import NUM_BLOCKS
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
 from encore.analysis.share_intervals import (
+    degrees_of_freedom,
     exact_interval,
     half_credit_interval,
+    jackknife_variance,
     mean_credit_interval,
     share_interval,
 )
 from encore.analysis.statistics import SourceStatistics, rating_statistics
 from encore.core.errors import InputError
 from encore.warehouse import PairRatings, open_ratings, open_warehouse
-from tests.worlds.prompts import DESIGNS, meaningless_ratings, ranked_pairs, table_with_prompts
+from tests.worlds.prompts import (
+    DESIGNS,
+    meaningless_pairs,
+    meaningless_ratings,
+    ranked_pairs,
+    table_with_prompts,
+)
 from tests.worlds.ratings import rated_pairs, stats, table_of_pairs
 
 # Suffixes: G prompts, P pairs, R rules.
@@ -117,6 +125,60 @@ def test_pairs_of_one_prompt_are_not_taken_as_independent():
         single = dataclasses.replace(pairs, prompt_P=np.arange(pairs.num_pairs, dtype=np.uint64))
         num_false += bool({row.verdict for row in answer_of(single).rows} - {"undecided"})
     assert num_false >= 14  # without prompts: 35 % and more
+
+
+@pytest.mark.parametrize("tie_rate", [0, 0.5, 0.9])
+@pytest.mark.parametrize("is_best_against_rest", [False, True])
+@pytest.mark.parametrize("sizes", ["one prompt of 16", "eight of 8", "2 to 8"])
+@pytest.mark.parametrize("num_studies", [60, pytest.param(1000, marks=FULL)])
+def test_prompts_of_different_sizes_give_no_more_false_verdicts(
+    sizes, is_best_against_rest, tie_rate, num_studies
+):
+    """A prompt of 16 responses has 120 pairs, more than 100 prompts of one pair together.
+
+    Of 60 studies at 5 %, 10 or more are false with a chance of 0.1 %.
+    """
+    rng, num_false = np.random.default_rng(7), 0
+    num_responses = {
+        "one prompt of 16": [2] * 100 + [16],
+        "eight of 8": [2] * 200 + [8] * 8,
+        "2 to 8": [2, 3, 4, 5, 6, 7, 8] * 9,
+    }[sizes]
+    for _ in range(num_studies):
+        pairs = meaningless_pairs(
+            rng,
+            num_responses=num_responses,
+            num_rules=10,
+            tie_rate=tie_rate,
+            is_best_against_rest=is_best_against_rest,
+        )
+        num_false += bool({row.verdict for row in answer_of(pairs).rows} & {"trust", "against"})
+    assert num_false / num_studies <= (0.06 if num_studies == 1000 else 9 / 60)
+
+
+def test_the_variance_over_groups_is_that_of_leaving_out_one_after_another():
+    hits_G, total_G = np.array([1, 0, 5, 2]), np.array([1, 1, 9, 2])
+    share = hits_G.sum() / total_G.sum()
+    left_out_G = (hits_G.sum() - hits_G) / (total_G.sum() - total_G)
+    expected = 3 / 4 * ((left_out_G - share) ** 2).sum()
+    size_G = total_G.astype(np.float64)
+    assert jackknife_variance(hits_G - share * size_G, size_G) == pytest.approx(expected)
+    # 13² / (1 + 1 + 81 + 4) groups of one size.
+    assert degrees_of_freedom(size_G) == pytest.approx(169 / 87 - 1)
+    assert degrees_of_freedom(np.ones(30)) == pytest.approx(29)
+
+
+def test_few_groups_of_one_side_leave_room_for_a_larger_one():
+    """Of 40 prompts of up to seven pairs, one won its only untied pair and the others lost it."""
+    hits_G, total_G = np.eye(40, dtype=np.int64)[0], np.ones(40, dtype=np.int64)
+    seen = share_interval(hits_G, total_G, largest_group=1)
+    unseen = share_interval(hits_G, total_G, largest_group=7)
+    assert seen == exact_interval(1, 40)
+    assert unseen.high > 2 * seen.high
+    many = np.repeat([1, 0], 20)  # twenty won ones show how large they are
+    assert share_interval(many, total_G, largest_group=7) == share_interval(
+        many, total_G, largest_group=2
+    )
 
 
 def test_a_rare_rule_that_lost_everywhere_is_not_said_to_be_against():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,44 @@ def meaningless_ratings(
         return np.asarray(norm.cdf(rating_GMR / np.sqrt(1.25)), dtype=np.float64)
     share = (1 - np.sqrt(max(2 * tie_rate - 1, 0.0))) / 2
     return (rating_GMR / np.sqrt(1.25) > norm.isf(share)).astype(np.float64)
+
+
+def meaningless_pairs(
+    rng: np.random.Generator,
+    *,
+    num_responses: Sequence[int],
+    num_rules: int,
+    tie_rate: float,
+    is_best_against_rest: bool = False,
+) -> PairRatings:
+    """Return pairs of prompts with so many responses each, rated as by `meaningless_ratings`.
+
+    Args:
+        rng: Generator of the ratings.
+        num_responses: Number of responses of each prompt.
+        num_rules: Number of rules.
+        tie_rate: Share of ties; 0 for continuous ratings.
+        is_best_against_rest: True pairs the best response with each other one; False pairs all.
+    """
+    parts, prompts = [], []
+    share = (1 - np.sqrt(max(2 * tie_rate - 1, 0.0))) / 2
+    for prompt, number in enumerate(num_responses):
+        rating_MR = rng.standard_normal((number, num_rules)) + 0.5 * rng.standard_normal(num_rules)
+        rating_MR = norm.cdf(rating_MR / np.sqrt(1.25))
+        if tie_rate:
+            rating_MR = (rating_MR > 1 - share).astype(np.float64)
+        ranks = [*itertools.combinations(range(1 if is_best_against_rest else number), 2)]
+        if is_best_against_rest:
+            ranks = [(0, rank) for rank in range(1, number)]
+        better, worse = zip(*ranks, strict=True)
+        parts.append((rating_MR[list(better)], rating_MR[list(worse)]))
+        prompts += [prompt] * len(ranks)
+    chosen, rejected = zip(*parts, strict=True)
+    return dataclasses.replace(
+        rated_pairs(np.vstack(chosen), np.vstack(rejected)),
+        prompt_P=np.array(prompts, dtype=np.uint64),
+        grouped_by="prompt",
+    )
 
 
 def table_with_prompts(pairs: PairRatings) -> Any:
