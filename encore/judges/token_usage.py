@@ -56,7 +56,7 @@ def prompt_tokens_at_most(prompt: Prompt) -> int:
 
 @dataclass(slots=True)
 class LearnedTokens:
-    """What the believable counts of a server tell about its other answers.
+    """Tokens per size in the believable answers of a server, for its other answers.
 
     Attributes:
         num_answers: Number of answers with believable counts.

@@ -169,7 +169,7 @@ def test_the_variance_over_groups_is_that_of_leaving_out_one_after_another():
 
 
 def test_few_groups_of_one_side_leave_room_for_a_larger_one():
-    """Of 40 prompts of up to seven pairs, one won its only untied pair and the others lost it."""
+    """One of 40 prompts won its only untied pair, the others lost it; a prompt has up to seven."""
     hits_G, total_G = np.eye(40, dtype=np.int64)[0], np.ones(40, dtype=np.int64)
     seen = share_interval(hits_G, total_G, largest_group=1)
     unseen = share_interval(hits_G, total_G, largest_group=7)
