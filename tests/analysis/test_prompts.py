@@ -14,7 +14,6 @@ from scipy.stats import binom
 
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
-from encore.analysis.pair_counts import NUM_BLOCKS
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
 from encore.analysis.share_intervals import (
     degrees_of_freedom,
@@ -34,7 +33,7 @@ from tests.worlds.prompts import (
     ranked_pairs,
     table_with_prompts,
 )
-from tests.worlds.ratings import rated_pairs, stats, table_of_pairs
+from tests.worlds.ratings import rated_pairs, statistics_of_margins, table_of_pairs
 
 # Suffixes: G prompts, P pairs, R rules.
 
@@ -43,36 +42,13 @@ FULL = pytest.mark.full
 
 def statistics_of(pairs: PairRatings) -> SourceStatistics:
     """Return the counts that verdicts need, without a query."""
-    margin_PR = pairs.margin_PR
-    num_pairs, num_rules = margin_PR.shape
-    wins_R, losses_R, ties_R = ((np.sign(margin_PR) == sign).sum(axis=0) for sign in (1, -1, 0))
-    shares = {"num_pairs": num_pairs, "num_pairs_total": num_pairs}
-    rules = [
-        stats(rule_id, 0.5, tie_rate=ties / num_pairs, **shares)
-        for rule_id, ties in zip(pairs.rule_ids, ties_R.tolist(), strict=True)
-    ]
-    from encore.analysis.pair_counts import PairCounts
-
-    counts = PairCounts(
-        num_pairs=num_pairs,
-        num_one_sided=0,
-        wins_R=wins_R,
-        losses_R=losses_R,
-        ties_R=ties_R,
-        num_nulls_R=np.zeros(num_rules, dtype=np.int64),
-        sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
-        margin_sums_B2RR=np.zeros((NUM_BLOCKS, 2, num_rules, num_rules)),
-        cells=(None,) * num_rules,
-        levels=(None,) * num_rules,
-    )
+    statistics = statistics_of_margins(pairs.margin_PR)
     num_prompts = len(np.unique(pairs.group_P))
-    return SourceStatistics(
-        source="all",
-        rules=tuple(rules),
-        counts=counts.by_prompt(pairs),
-        mean_squared_surprisals=(None,) * num_rules,
+    return dataclasses.replace(
+        statistics,
+        counts=statistics.counts.by_prompt(pairs),
         num_prompts=num_prompts,
-        pairs=pairs if num_prompts < num_pairs else None,
+        pairs=pairs if num_prompts < pairs.num_pairs else None,
     )
 
 

@@ -16,15 +16,14 @@ import pytest
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
-from encore.analysis.pair_counts import NUM_BLOCKS, PairCounts
 from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, rule_answer
 from encore.analysis.share_intervals import exact_interval
-from encore.analysis.statistics import SourceStatistics, rating_statistics
+from encore.analysis.statistics import rating_statistics
 from encore.cli.analysis_tables import answer_tables
 from encore.warehouse import open_ratings, open_warehouse
 from tests.golden.command_line import encore
 from tests.reference import pairs_of, rows_of
-from tests.worlds.ratings import random_table, rule_names, stats, table_of
+from tests.worlds.ratings import random_table, statistics_of_margins, table_of
 
 # Suffixes: P pairs, R rules.
 
@@ -33,35 +32,8 @@ FULL = pytest.mark.full
 
 def answer_of(margin_PR: Any, **options: float) -> RuleAnswer:
     """Return the answer for rules with these margins; every rule has the same entropy."""
-    margin_PR = np.asarray(margin_PR, dtype=np.float64)
-    num_pairs, num_rules = margin_PR.shape
-    wins_R, losses_R, ties_R = ((np.sign(margin_PR) == sign).sum(axis=0) for sign in (1, -1, 0))
-    numbers = {rule_id: number for number, rule_id in enumerate(rule_names(num_rules), start=1)}
-    totals = {"num_pairs": num_pairs, "num_pairs_total": num_pairs}
-    rules = [
-        stats(rule_id, 0.5, tie_rate=ties / num_pairs, **totals)
-        for rule_id, ties in zip(numbers, ties_R.tolist(), strict=True)
-    ]
-    counts = PairCounts(
-        num_pairs=num_pairs,
-        num_one_sided=0,
-        wins_R=wins_R,
-        losses_R=losses_R,
-        ties_R=ties_R,
-        num_nulls_R=np.zeros(num_rules, dtype=np.int64),
-        sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
-        margin_sums_B2RR=np.stack(
-            [
-                [part_PR.T @ part_PR, np.tile((part_PR**2).sum(axis=0), (num_rules, 1)).T]
-                for part_PR in (margin_PR[start::NUM_BLOCKS] for start in range(NUM_BLOCKS))
-            ]
-        ),
-        cells=(None,) * num_rules,
-        levels=(None,) * num_rules,
-    )
-    statistics = SourceStatistics(
-        source="all", rules=tuple(rules), counts=counts, mean_squared_surprisals=(None,) * num_rules
-    )
+    statistics = statistics_of_margins(np.asarray(margin_PR, dtype=np.float64))
+    numbers = {rule.rule_id: number for number, rule in enumerate(statistics.rules, start=1)}
     return rule_answer(statistics, rule_numbers=numbers, options=AnswerOptions(**options))
 
 

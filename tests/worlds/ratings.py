@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from encore.analysis.analyze import analyze
-from encore.analysis.statistics import RuleStats
+from encore.analysis.pair_counts import NUM_BLOCKS, PairCounts
+from encore.analysis.statistics import RuleStats, SourceStatistics
 from encore.data.annotations import ANSWERS_FILE, SAMPLE_FILE, Sample
 from encore.data.records import RESPONSES
 from encore.data.schemas import ANSWERS, RATINGS_CONTRACT
@@ -234,3 +236,36 @@ def evidence_of_margins(margin_PR: Any) -> Evidence:
     pairs = pairs_of_margins(margin_PR)
     entropies = [0.1 * (index + 1) for index in range(len(pairs.rule_ids))]
     return evidence_of_entropies(entropies, pairs=pairs)
+
+
+def statistics_of_margins(margin_PR: NDArray[np.float64]) -> SourceStatistics:
+    """Return the counts that verdicts need; every rule has the same entropy, and no levels."""
+    num_pairs, num_rules = margin_PR.shape
+    wins_R, losses_R, ties_R = ((np.sign(margin_PR) == sign).sum(axis=0) for sign in (1, -1, 0))
+    rules = [
+        stats(
+            rule_id, 0.5, tie_rate=ties / num_pairs, num_pairs=num_pairs, num_pairs_total=num_pairs
+        )
+        for rule_id, ties in zip(rule_names(num_rules), ties_R.tolist(), strict=True)
+    ]
+    blocks = [margin_PR[start::NUM_BLOCKS] for start in range(NUM_BLOCKS)]
+    counts = PairCounts(
+        num_pairs=num_pairs,
+        num_one_sided=0,
+        wins_R=wins_R,
+        losses_R=losses_R,
+        ties_R=ties_R,
+        num_nulls_R=np.zeros(num_rules, dtype=np.int64),
+        sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
+        margin_sums_B2RR=np.stack(
+            [
+                [block_PR.T @ block_PR, np.tile((block_PR**2).sum(axis=0), (num_rules, 1)).T]
+                for block_PR in blocks
+            ]
+        ),
+        cells=(None,) * num_rules,
+        levels=(None,) * num_rules,
+    )
+    return SourceStatistics(
+        source="all", rules=tuple(rules), counts=counts, mean_squared_surprisals=(None,) * num_rules
+    )
