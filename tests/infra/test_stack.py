@@ -79,7 +79,9 @@ def test_a_process_that_does_not_start_is_reported_with_its_last_line(tmp_path: 
 
 
 def test_orphans_of_a_stack_are_stopped_and_other_stacks_are_not(tmp_path: Path) -> None:
-    parent = f"import subprocess; subprocess.Popen({SLEEP!r})"
+    # The parent ends after its child's first line: until a process runs, its environment is empty.
+    child = [sys.executable, "-uc", "import time; print(); time.sleep(600)"]
+    parent = f"from subprocess import PIPE, Popen; Popen({child!r}, stdout=PIPE).stdout.readline()"
     own_folder, other_folder = tmp_path / "own", tmp_path / "other"
     dead = processes.start(
         "engine-0", [sys.executable, "-c", parent], own_folder, os.environ, cwd=ROOT
