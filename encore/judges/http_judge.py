@@ -1,4 +1,8 @@
-"""The judge on a server that speaks OpenAI's protocol, and what becomes of prompts that fail."""
+"""The judge on servers that speak OpenAI's protocol, and what becomes of prompts that fail.
+
+The servers bound the speed, and the prefill of their model. This process needs 0.25 ms of processor
+a prompt for requests of many prompts of token ids, and 0.9 ms for chats, which have a request each.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
+from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer, load_tokenizer
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.core.model_files import ModelFinder
 from encore.judges import http_protocol as protocol
@@ -32,16 +36,11 @@ from encore.judges.base import (
     ignore_reply,
 )
 from encore.judges.failed_prompts import PromptCounts, set_aside_reply, with_cost
-from encore.judges.http_protocol import (
-    OtherModelError,
-    PromptFailedError,
-    ServerAwayError,
-    UnreadableAnswerError,
-    first_words,
-)
-from encore.judges.http_server import HttpServer, host_of
+from encore.judges.http_protocol import PromptFailedError, ServerAwayError, UnreadableAnswerError
+from encore.judges.http_server import host_of
+from encore.judges.http_servers import HttpServers
 from encore.judges.judge_options import JudgeConfig
-from encore.judges.model_names import advice_on_name, is_name_of
+from encore.judges.served_model import ServedModel
 from encore.judges.token_usage import LearnedTokens, checked_usage, request_size
 
 logger = logging.getLogger(__name__)
@@ -50,8 +49,9 @@ logger = logging.getLogger(__name__)
 _MAX_WAITS = 3
 #: Complete answers to a prompt that are paid for before it is set aside, and the pause between two.
 _MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
-#: vLLM answers requests of ten or more prompts several times faster than requests of one prompt.
-_PROMPTS_PER_REQUEST = 64
+#: Prompts of token ids in a request at most, and requests that each server gets of a call at least.
+#: Small requests cost vLLM's front end up to a third of a small judge's speed.
+_PROMPTS_PER_REQUEST, _REQUESTS_PER_SERVER = 256, 4
 #: Fields of a request that change its cost, its speed or its record at the service but no reply.
 _FIELDS_WITHOUT_EFFECT = frozenset(
     {
@@ -66,9 +66,9 @@ _TOKENIZER = ModelFinder(name="tokenizer", error=JudgeUnavailableError)
 
 
 class HttpJudge:
-    """Judge (`encore.judges.base.Judge`) on a server.
+    """Judge (`encore.judges.base.Judge`) on one server, or on several with the same model.
 
-    With a tokenizer the server must be vLLM, and gets token ids. Without a tokenizer any server
+    With a tokenizer the servers must be vLLM, and get token ids. Without a tokenizer any server
     does, and gets the user message as a chat.
     """
 
@@ -76,18 +76,28 @@ class HttpJudge:
     is_on_cpu = False
     is_remote = True
 
-    def __init__(self, config: JudgeConfig) -> None:
-        """Load the tokenizer; nothing is sent to the server yet."""
+    def __init__(
+        self,
+        config: JudgeConfig,
+        *,
+        tokenizer: ChatTokenizer | None = None,
+        servers_change: bool = False,
+    ) -> None:
+        """Load the tokenizer; nothing is sent to a server yet.
+
+        Args:
+            config: The judge's options.
+            tokenizer: The judge's tokenizer, if it is loaded already.
+            servers_change: True if servers are added and dropped while the judge is at work.
+        """
         self.config = config
-        self.tokenizer = None
+        self.tokenizer = tokenizer
+        self._servers_change = servers_change
         if config.tokenizer is not None:
             self.tokenizer = load_tokenizer(_TOKENIZER.find(config.tokenizer, needs_weights=False))
         self._lock = threading.RLock()
-        self._server: HttpServer | None = None
-        #: The server's list of models; empty if it has none.
-        self._listed_models: dict[str, dict[str, Any]] = {}
-        #: Name of the model in the first answer.
-        self._answering_model: str | None = None
+        self._servers: HttpServers | None = None
+        self._model = ServedModel(config=config, tokenizer=self.tokenizer)
         self._learned_tokens = LearnedTokens()
 
     @property
@@ -100,7 +110,8 @@ class HttpJudge:
         config, tokenizer = self.config, self.tokenizer
         context = config.max_model_len or 0
         if tokenizer is not None and not context:
-            context = self._max_model_len()
+            self.start()  # what the server says is kept when the connection is closed
+            context = self._model.context
         is_path = config.model.startswith(("/", ".", "~"))
         return JudgeIdentity(
             backend="http",
@@ -118,8 +129,27 @@ class HttpJudge:
 
     @property
     def wait_seconds(self) -> float:
-        """Time that this judge has waited for its server while it was away."""
-        return 0.0 if self._server is None else self._server.wait_seconds
+        """Time that this judge has waited while no server was there."""
+        return 0.0 if self._servers is None else self._servers.wait_seconds
+
+    def server_rows(self) -> list[dict[str, object]]:
+        """Return a row per server for people: address, state, prompts, speed, requests at work."""
+        return [] if self._servers is None else self._servers.rows()
+
+    def add_server(self, url: str) -> None:
+        """Add a server while the judge is at work, once it was checked.
+
+        Raises:
+            EncoreError: It is away, or has another model.
+        """
+        self.start()
+        assert self._servers is not None
+        self._servers.run(self._servers.add(url))
+
+    def drop_server(self, url: str) -> None:
+        """Leave a server out. Its requests at work are sent to the others."""
+        if self._servers is not None:
+            self._servers.run(self._servers.drop(url))
 
     @property
     def _keyed_fields(self) -> dict[str, str]:
@@ -148,38 +178,33 @@ class HttpJudge:
         pattern = probe.scores_pattern if probe.num_scores else "|".join(_PROBE_LABELS)
         text, pattern = ("".join(part.split()) for part in (reply.text, pattern))
         if kind == "choice" and not re.fullmatch(pattern, text):
-            raise self._refusal(
+            raise self._model.refusal(
                 f"ignores the choice of answers that it is given, which vLLM calls "
                 f"structured_outputs, and says {reply.text[:40]!r}; give --decode text"
             )
 
     def start(self) -> None:
-        """Connect to the server and check that it has the model.
+        """Connect to the servers and check that they have the model.
 
         Raises:
-            JudgeUnavailableError: It has no such model, or it does not answer.
+            JudgeUnavailableError: One has no such model, another context or tokenizer, or none
+                answers.
         """
         with self._lock:
-            if self._server is not None:
+            if self._servers is not None:
                 return
             logger.warning(
                 "judge %s: texts are sent to %s", self.config.model, host_of(self.config)
             )
-            server = HttpServer(self.config)
+            servers = HttpServers(
+                self.config, may_change=self._servers_change, check=self._model.check_server
+            )
             try:
-                list_models = partial(server.request, protocol.MODELS, None, protocol.read_models)
-                self._listed_models = server.run(server.ask_until_back(list_models))
-                accepted = {self.config.model, *self.config.served_models}
-                if self._listed_models and accepted.isdisjoint(self._listed_models):
-                    names = first_words(", ".join(sorted(self._listed_models)))
-                    raise self._refusal(
-                        f"has no such model; it has {names}: give one as --judge, or, if "
-                        f"{self.config.model!r} is a deployment of one, this one as --served-model"
-                    )
+                servers.run(servers.ask_until_back(servers.open))
             except EncoreError as error:
-                server.close()
+                servers.close()
                 raise JudgeUnavailableError(str(error)) from None
-            self._server = server
+            self._servers = servers
 
     def reply(
         self,
@@ -199,8 +224,8 @@ class HttpJudge:
         set aside because the server is away, or because of a mistake that every prompt meets.
         """
         self.start()
-        assert self._server is not None
-        server, replies = self._server, dict[int, Reply]()
+        assert self._servers is not None
+        servers, replies = self._servers, dict[int, Reply]()
         new_replies = deque[tuple[int, Reply]]()  # filled in the server's thread
         session_of = sessions or [""] * len(prompts)
         requests = self._prompts_of_requests(session_of)
@@ -210,11 +235,11 @@ class HttpJudge:
             """Send one request after the other, until the tasks together have sent all."""
             for indices in requests:
                 batch, session = [prompts[index] for index in indices], session_of[indices[0]]
-                async with server.request_limit:
+                async with servers.request_limit:
                     counts.num_sent += len(batch)
                     try:
                         batch_replies = await self._reply_or_set_aside(
-                            server, batch, session, decoding, counts
+                            servers, batch, session, decoding, counts
                         )
                     except PromptFailedError as error:
                         if error.num_calls:  # the caller counts what it cost
@@ -234,7 +259,8 @@ class HttpJudge:
 
         on_progress(0)
         try:
-            server.run(_in_tasks(send_requests, self.config.concurrency), on_tick=report)
+            num_tasks = min(len(prompts), self.config.concurrency * len(servers))
+            servers.run(_in_tasks(send_requests, num_tasks), on_tick=report)
         finally:
             pass_replies_on()
         return [replies[index] for index in range(len(prompts))]
@@ -242,42 +268,40 @@ class HttpJudge:
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
-            server, self._server = self._server, None
-        if server is not None:
-            server.close()
+            servers, self._servers = self._servers, None
+        if servers is not None:
+            servers.close()
 
     def _probe_prompt(self) -> Prompt:
         """Return the prompt of a test question."""
         return _PROBE if self.tokenizer is None else self.tokenizer.encode([_PROBE])[0]
 
-    def _max_model_len(self) -> int:
-        """Return the context length that the server's list of models has for the judge."""
-        if not self._listed_models:  # the list is kept when the connection is closed
-            self.start()
-        context = self._listed_models.get(self.config.model, {}).get("max_model_len")
-        if not isinstance(context, int):
-            raise self._refusal("does not say how long its context is; give --max-model-len")
-        return context
-
-    def _refusal(self, problem: str) -> JudgeUnavailableError:
-        """Return the error of a server that cannot be used."""
-        server = f"judge {self.config.model!r}: the server at {host_of(self.config)}"
-        return JudgeUnavailableError(f"{server} {problem}")
-
     def _prompts_of_requests(self, sessions: Sequence[str]) -> Iterator[list[int]]:
         """Yield the indices of each request's prompts.
 
-        A chat has a request of its own. Neighbouring prompts of token ids with the same session
-        share a request.
+        A chat has a request of its own. Prompts of token ids share requests, and all of a session
+        stand in one as far as it has room.
         """
-        limit = 1 if self.tokenizer is None else _PROMPTS_PER_REQUEST
-        for _, indices in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
-            while batch := list(itertools.islice(indices, limit)):
+        limit = 1
+        if self.tokenizer is not None:
+            num_requests = _REQUESTS_PER_SERVER * max(1, len(self._servers or ()))
+            limit = min(_PROMPTS_PER_REQUEST, -(-len(sessions) // num_requests))
+        batch: list[int] = []
+        for _, group in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
+            indices = [*group]
+            if batch and len(batch) + len(indices) > limit:
                 yield batch
+                batch = []
+            batch += indices
+            while len(batch) > max(limit, 1):
+                yield batch[:limit]
+                batch = batch[limit:]
+        if batch:
+            yield batch
 
     async def _reply_or_set_aside(
         self,
-        server: HttpServer,
+        servers: HttpServers,
         prompts: Sequence[Prompt],
         session: str,
         decoding: Decoding,
@@ -295,7 +319,7 @@ class HttpJudge:
             num_read = counts.num_read
             try:
                 replies = await self._reply_when_back(
-                    server,
+                    servers,
                     prompts,
                     session,
                     decoding,
@@ -310,7 +334,7 @@ class HttpJudge:
                 if not counts.allow_failures:
                     raise
                 if not is_paid or counts.num_read == num_read:
-                    await self._check_server(server, decoding, cost)
+                    await self._check_server(servers, decoding, cost)
                 if is_paid:
                     break
             else:
@@ -320,7 +344,7 @@ class HttpJudge:
         if has_fallback:
             singles = [  # one of the prompts may have failed the others
                 await self._reply_or_set_aside(
-                    server, [prompt], session, decoding, counts, max_answers=2 - is_paid
+                    servers, [prompt], session, decoding, counts, max_answers=2 - is_paid
                 )
                 for prompt in prompts
             ]
@@ -329,7 +353,7 @@ class HttpJudge:
         return [set_aside_reply(cost, UNREADABLE_ANSWER if is_paid else SERVER_ERROR)]
 
     async def _check_server(
-        self, server: HttpServer, decoding: Decoding, cost: PromptFailedError
+        self, servers: HttpServers, decoding: Decoding, cost: PromptFailedError
     ) -> None:
         """Ask the server a test question after a prompt failed, and add what it cost.
 
@@ -338,7 +362,7 @@ class HttpJudge:
         """
         probe = [self._probe_prompt()]
         try:
-            [reply] = await self._reply_to_batch(server, probe, "", decoding)
+            [reply] = await self._reply_to_batch(servers, probe, "", decoding)
         except PromptFailedError as error:
             error.add_cost(cost.usage, cost.num_calls)
             raise
@@ -346,7 +370,7 @@ class HttpJudge:
 
     async def _reply_when_back(
         self,
-        server: HttpServer,
+        servers: HttpServers,
         prompts: Sequence[Prompt],
         session: str,
         decoding: Decoding,
@@ -359,20 +383,20 @@ class HttpJudge:
         are the reason of the error.
         """
         ask = partial(
-            self._reply_to_batch, server, prompts, session, decoding, max_answers=max_answers
+            self._reply_to_batch, servers, prompts, session, decoding, max_answers=max_answers
         )
-        probe = partial(self._reply_to_batch, server, [self._probe_prompt()], "", decoding)
+        probe = partial(self._reply_to_batch, servers, [self._probe_prompt()], "", decoding)
         for _ in range(_MAX_WAITS):
             try:
                 return await ask()
             except ServerAwayError:
-                if not self.config.wait_for_server or not await server.wait_until_back(probe):
+                if not self.config.wait_for_server or not await servers.wait_until_back(probe):
                     raise
         return await ask()
 
     async def _reply_to_batch(
         self,
-        server: HttpServer,
+        servers: HttpServers,
         prompts: Sequence[Prompt],
         session: str,
         decoding: Decoding,
@@ -405,7 +429,7 @@ class HttpJudge:
         size = request_size(prompts, body, self._learned_tokens)
 
         def check_and_read(answer: Any) -> list[Reply]:
-            self._check_model(answer)
+            self._model.check_answer(answer)
             return read(answer, size=size)
 
         cost = PromptFailedError()
@@ -413,7 +437,9 @@ class HttpJudge:
             if cost.num_calls:
                 await asyncio.sleep(_REPEAT_SECONDS)
             try:
-                replies = await server.request(path, body, check_and_read, session=session)
+                replies = await servers.request(
+                    path, body, check_and_read, session=session, num_prompts=len(prompts)
+                )
             except UnreadableAnswerError as error:
                 usage, _ = checked_usage(error.answer, size)
                 error.add_cost(usage, len(prompts))
@@ -424,31 +450,6 @@ class HttpJudge:
                     self._learned_tokens.add(replies[0].usage, size)
                 return with_cost(replies, cost)
         raise cost
-
-    def _check_model(self, answer: Any) -> None:
-        """Refuse answers of another model than the judge.
-
-        A server may answer with a prefix or a dated name of the model, as long as it stays the
-        same, and with every name that the user accepts.
-
-        Raises:
-            OtherModelError: The answer is of another model.
-        """
-        config = self.config
-        name = answer.get("model") if isinstance(answer, dict) else None
-        if name is None or name in config.served_models:
-            return
-        if self._answering_model is None and is_name_of(name, config.model):
-            self._answering_model = name
-            if name != config.model:
-                logger.warning("judge %s: the server answers as %r", config.model, name)
-        if name != self._answering_model:
-            expected = self._answering_model or config.model
-            raise OtherModelError(
-                f"judge {config.model!r}: {host_of(config)} answers as another model, {name!r} "
-                f"instead of {expected!r}; {advice_on_name(name, config)}",
-                answer=answer,
-            )
 
 
 async def _in_tasks(work: Callable[[], Coroutine[Any, Any, None]], num_tasks: int) -> None:

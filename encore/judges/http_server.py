@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's protocol: send requests, wait while it is away, name its errors."""
+"""One server that speaks OpenAI's protocol: send requests, name its errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import contextlib
 import json
 import logging
 import os
-import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import wait
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -37,18 +34,13 @@ except ImportError as missing:
         f"a judge over HTTP needs the package openai ({missing}): {install_command('openai')}"
     ) from missing
 
-logger = logging.getLogger(__name__)
-
 #: Retries of a request that failed for a passing reason. The client waits 0.5 to 8 s between them,
 #: or as long as the server says in `Retry-After`.
 MAX_RETRIES = 5
 #: Longest answer of a server, decompressed. 64 replies of 512 tokens have about 0.2 MB.
 MAX_ANSWER_BYTES = 8 * 2**20
-#: Pause between two questions to a server that is away: half of the time that it is away, within
-#: these seconds.
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 60.0
-#: Time between two reports of progress, and the longest delay of an interruption.
-_PROGRESS_SECONDS = 0.1
+#: Header of an answer that stands for a connection that was not made, or broke: the reason.
+_NO_CONNECTION = "X-Encore-No-Connection"
 #: Bytes of an answer in another form that are looked at for its first words.
 _NUM_SHOWN_BYTES = 10_000
 #: Statuses below 500 that may be the fault of one prompt.
@@ -59,8 +51,9 @@ _Result = TypeVar("_Result")
 
 
 def host_of(config: JudgeConfig) -> str:
-    """Return the host that texts are sent to."""
-    return str(urlsplit(config.base_url or "").hostname)
+    """Return the host that texts are sent to, or the hosts, separated by commas."""
+    hosts = (str(urlsplit(url).hostname) for url in config.base_urls)
+    return ", ".join(dict.fromkeys(hosts))
 
 
 class _BoundedClient(openai.DefaultAsyncHttpxClient):
@@ -69,8 +62,14 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
     httpx limits the time of each read, so an answer of one byte a second would never end.
     """
 
-    def __init__(self, limit_seconds: float) -> None:
-        """Open no connection yet. The caller bounds their number."""
+    def __init__(self, limit_seconds: float, *, retries_connections: bool) -> None:
+        """Open no connection yet. The caller bounds their number.
+
+        Args:
+            limit_seconds: Time limit of a request.
+            retries_connections: False if another server takes a request that found no connection
+                or lost it; True if it is sent again here.
+        """
         limits = httpx2.Limits(
             max_connections=None,
             max_keepalive_connections=None,
@@ -82,6 +81,7 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
         timeout = httpx2.Timeout(limit_seconds, connect=connect_seconds)
         super().__init__(timeout=timeout, limits=limits)
         self._limit_seconds = limit_seconds
+        self._retries_connections = retries_connections
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its answer to the end.
@@ -104,12 +104,20 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
                     await response.aclose()
         except TimeoutError:
             raise httpx2.ReadTimeout("the answer is not complete", request=request) from None
+        except (httpx2.NetworkError, httpx2.ProtocolError, httpx2.ConnectTimeout) as error:
+            if self._retries_connections:
+                raise
+            reason = first_words(f"{type(error).__name__}: {error}")
+            answer = {_NO_CONNECTION: reason, "X-Should-Retry": "false"}  # the client obeys it
+            return httpx2.Response(503, headers=answer, request=request)
         headers = response.headers
         if response.is_error:
             text = content.decode(errors="replace")
             is_spent = protocol.is_quota_spent(response.status_code, text, headers=headers)
             if is_spent or response.status_code == 402:  # 402 with a time to wait passes
-                headers["X-Should-Retry"] = str(not is_spent).lower()  # the client obeys it
+                headers["X-Should-Retry"] = str(not is_spent).lower()
+            elif response.status_code in _AWAY_STATUSES and not self._retries_connections:
+                headers["X-Should-Retry"] = "false"
         for name in ("Content-Encoding", "Content-Length", "Transfer-Encoding"):
             headers.pop(name, None)  # of the answer as it was sent
         return httpx2.Response(
@@ -135,121 +143,41 @@ def _header_value(name: str, source: str) -> str:
 
 
 class HttpServer:
-    """Client of a server, with the thread that runs its requests.
+    """Client of the server at one address.
 
     Attributes:
-        request_limit: Semaphore that bounds the number of open requests of all callers.
+        url: The address.
     """
 
-    def __init__(self, config: JudgeConfig) -> None:
-        """Start the thread. Nothing is sent."""
+    def __init__(self, config: JudgeConfig, url: str, *, is_only_one: bool) -> None:
+        """Send nothing yet.
+
+        Args:
+            config: The judge's options.
+            url: Address of the server.
+            is_only_one: False if another server takes the requests that this one cannot.
+        """
         for name in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):
             logging.getLogger(name).setLevel(logging.WARNING)  # lower levels log headers
+        self.url = url
         self._config = config
         self._key = os.environ.get(config.api_key_env, "").strip()
         headers = {name: _header_value(name, source) for name, source in config.headers.items()}
         self._redactor = Redactor([self._key, *headers.values()])
-        address = urlsplit(config.base_url or "")
+        address = urlsplit(url)
         self._query = f"?{address.query}" if address.query else ""
+        self._label = (
+            f"judge {config.model!r}: {address.hostname if is_only_one else address.netloc}"
+        )
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
             base_url=address._replace(query="").geturl(),
             max_retries=MAX_RETRIES,
             default_headers=headers,
-            http_client=_BoundedClient(config.request_timeout_seconds),
+            http_client=_BoundedClient(
+                config.request_timeout_seconds, retries_connections=is_only_one
+            ),
         )
-        self.request_limit = asyncio.Semaphore(config.concurrency)
-        self._wait_lock = asyncio.Lock()
-        self._back_at = self._waited_seconds = 0.0
-        self._away_since: float | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(
-        self, work: Coroutine[Any, Any, _Result], *, on_tick: Callable[[], None] = lambda: None
-    ) -> _Result:
-        """Run a coroutine in the thread and return its result.
-
-        The calling thread waits and can be interrupted.
-
-        Args:
-            work: Coroutine to run, which may send many requests.
-            on_tick: Called every tenth of a second, and at the end. It may raise to interrupt.
-        """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            while wait([future], timeout=_PROGRESS_SECONDS).not_done:
-                on_tick()
-            on_tick()
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        """Cancel open requests, close the connections and end the thread."""
-        self.run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    @property
-    def wait_seconds(self) -> float:
-        """Time of all waits for the server, the present one included."""
-        away_since = self._away_since
-        return self._waited_seconds + (time.monotonic() - away_since if away_since else 0.0)
-
-    async def wait_until_back(self, ask: Callable[[], Awaitable[object]]) -> bool:
-        """Wait until the server answers a question. Return False if it did so at once.
-
-        Of several requests that failed, one asks.
-
-        Raises:
-            JudgeUnavailableError: The server was away for longer than ``wait_for_server``.
-        """
-        failed_at = time.monotonic()
-        async with self._wait_lock:
-            if self._back_at > failed_at:  # another request waited
-                return True
-            waited_before = self._waited_seconds
-            await self.ask_until_back(ask)
-            return self._waited_seconds > waited_before
-
-    async def ask_until_back(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Return the answer to a question; ask again while the server is away.
-
-        Raises:
-            ServerAwayError: The server is away, and is not waited for.
-            JudgeUnavailableError: It was away for longer than ``wait_for_server``.
-        """
-        limit_seconds = 60 * self._config.wait_for_server
-        next_message_seconds = 0.0
-        try:
-            while True:
-                try:
-                    return await ask()
-                except ServerAwayError as error:
-                    if not limit_seconds:
-                        raise
-                    now = time.monotonic()
-                    self._away_since = self._away_since or now
-                    away_seconds = now - self._away_since
-                    if away_seconds >= limit_seconds:
-                        raise JudgeUnavailableError(
-                            f"{error}; waited {self._config.wait_for_server:g} minutes "
-                            "(--wait-for-server); the same command goes on when it is back"
-                        ) from None
-                    if away_seconds >= next_message_seconds:
-                        logger.warning("waiting for the server: %s", error)
-                        next_message_seconds = max(60.0, 2 * away_seconds)
-                pause = min(max(_MIN_PAUSE_SECONDS, away_seconds / 2), _MAX_PAUSE_SECONDS)
-                await asyncio.sleep(min(pause, limit_seconds - away_seconds))
-        finally:
-            if self._away_since is not None:
-                self._back_at = time.monotonic()
-                self._waited_seconds += self._back_at - self._away_since
-                self._away_since = None
 
     async def request(
         self,
@@ -330,18 +258,40 @@ class HttpServer:
         """Return a text of the server without the key and the values of headers."""
         return self._redactor.text(text)
 
-    async def _stop(self) -> None:
-        """Cancel open requests and close the connections."""
-        open_tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in open_tasks:
-            task.cancel()
-        await asyncio.gather(*open_tasks, return_exceptions=True)
-        await self._client.close()
+    async def ask_health(self) -> None:
+        """Ask whether the server can work, as vLLM says at ``/health``.
 
-    @property
-    def _label(self) -> str:
-        """Name of judge and host in messages."""
-        return f"judge {self._config.model!r}: {host_of(self._config)}"
+        Raises:
+            ServerAwayError: It says no, or takes no connection.
+        """
+        options: Any = {"max_retries": 0, "follow_redirects": False}
+        try:
+            await self._client.get(self._beside("health"), cast_to=httpx2.Response, options=options)
+        except openai.APIStatusError as error:
+            if error.status_code >= 500:
+                raise ServerAwayError(str(self._one_line_error(error))) from None
+        except openai.APIConnectionError as error:
+            raise ServerAwayError(str(self._one_line_error(error))) from None
+
+    async def tokens_of(self, text: str) -> list[int] | None:
+        """Return the tokens that vLLM makes of a text; None if the server has no ``/tokenize``."""
+        body = {"model": self._config.model, "prompt": text, "add_special_tokens": False}
+        with contextlib.suppress(EncoreError, LookupError, TypeError):
+            return await self.request(
+                self._beside("tokenize"), body, lambda answer: [*map(int, answer["tokens"])]
+            )
+        return None
+
+    def _beside(self, name: str) -> str:
+        """Return the address of vLLM's own pages, which stand beside the protocol's ``/v1``."""
+        address = urlsplit(self.url)
+        return address._replace(
+            path=f"{address.path.rstrip('/').removesuffix('/v1')}/{name}", query=""
+        ).geturl()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
     def _quota_error(self, status: int, error: object) -> JudgeUnavailableError:
         """Return the error that ends a run because the service wants money first."""
@@ -358,6 +308,8 @@ class HttpServer:
         can_wait = self._config.wait_for_server > 0
         wait_advice = "" if can_wait else "; --wait-for-server MINUTES waits for a server to return"
         if isinstance(error, openai.APIStatusError):
+            if reason := error.response.headers.get(_NO_CONNECTION, ""):
+                return ServerAwayError(f"{self._label} takes no connection: {reason}{wait_advice}")
             status = error.status_code
             reason = first_words(self.redacted(error.response.text))
             variable, is_set = self._config.api_key_env, "" if self._key else "not "

@@ -84,8 +84,9 @@ class JudgeConfig(StageConfig):
     base_url: str | None = _http(
         None, metavar="URL", examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"]
     )
-    """Address of the server or its router. Texts are sent there. Parameters such as
-    ?api-version=2024-10-21 are sent with every request."""
+    """Address of the server or its router, or several with commas between them, which share the
+    work. Texts are sent there. Parameters such as ?api-version=2024-10-21 are sent with every
+    request."""
     served_models: tuple[Annotated[str, Field(min_length=1)], ...] = _http(
         (), name="served-model", identity=True, since=True, metavar="NAME"
     )
@@ -131,6 +132,12 @@ class JudgeConfig(StageConfig):
             product *= value
         return product
 
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """Return the addresses of the servers."""
+        urls = map(str.strip, re.split(r",\s*(?=https?:|$)", self.base_url or ""))
+        return tuple(dict.fromkeys(url for url in urls if url))
+
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out."""
         fields = {**body, **self.request_fields}
@@ -175,7 +182,21 @@ class JudgeConfig(StageConfig):
             raise ValueError(
                 "--base-url belongs to --backend http, --engine-arg to an engine that starts here"
             )
-        url = urlsplit(self.base_url)
+        if not self.base_urls:
+            raise ValueError(f"--base-url {self.base_url!r}: expected http://HOST:PORT/v1")
+        for url in self.base_urls:
+            self._check_address(url)
+        hosts = {urlsplit(url).hostname for url in self.base_urls}
+        if len(hosts) > 1 and self.revision is None:
+            raise ValueError(
+                f"--base-url names {len(hosts)} hosts, so none tells which model replies; give "
+                "--revision NAME: any text that stands for this model, the same in every call"
+            )
+        return self
+
+    def _check_address(self, address: str) -> None:
+        """Refuse an address that is none, or that holds a secret."""
+        url = urlsplit(address)
         if "@" in url.netloc or url.fragment:
             raise JudgeUnavailableError(
                 "--base-url has a user, a password or a part after # in it; a key is read from the "
@@ -189,6 +210,5 @@ class JudgeConfig(StageConfig):
                 f"environment variable {self.api_key_env}, or sent as a header: --header "
                 "NAME=ENV:VARIABLE; leave the parameter out"
             )
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"--base-url {self.base_url!r}: expected http://HOST:PORT/v1")
-        return self
+        if url.scheme not in ("http", "https") or not url.hostname or "," in url.netloc + url.path:
+            raise ValueError(f"--base-url {address!r}: expected http://HOST:PORT/v1")

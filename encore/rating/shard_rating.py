@@ -309,8 +309,8 @@ def _counts_of_answers(replies: Sequence[Reply]) -> dict[str, dict[str, int]]:
 class _ProgressWatch:
     """Passes progress on and enforces the time limit of a shard.
 
-    The clock starts at each report of 0 replies. A judge reports 0 when its engine is ready, so the
-    wait for an engine does not count. Nor does the wait for a server that is away.
+    The clock of a local judge starts at each report of 0 replies, which it makes when its engine is
+    ready, so the wait for an engine does not count. Nor does the wait for a server that is away.
     """
 
     shard: Shard
@@ -326,7 +326,7 @@ class _ProgressWatch:
         self.began = self._clock()
 
     def __call__(self, num_done: int) -> None:
-        if num_done == 0:
+        if num_done == 0 and not self.judge.is_remote:
             self.began = self._clock()
         limit = self.timeout_seconds
         if limit is not None and self.seconds > limit:

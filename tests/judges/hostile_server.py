@@ -72,6 +72,9 @@ class HostileServer:
         spared: Question that meets no fault.
         redirect_url: Address that the fault ``redirect`` sends clients to.
         models: Names in the server's list of models.
+        context: Context length in that list; None if it has none.
+        tokens: Tokens that the server makes of every text; None if it has no page for that.
+        is_silent: True while no request is answered.
         key: Key that the server requires; empty accepts every key.
         num_requests: Number of requests by path.
         num_asked: Number of requests by question.
@@ -93,6 +96,9 @@ class HostileServer:
     spared: str = ""
     redirect_url: str = ""
     models: tuple[str, ...] = (MODEL,)
+    context: int | None = None
+    tokens: tuple[int, ...] | None = None
+    is_silent: bool = False
     key: str = KEY
     num_requests: Counter[str] = field(default_factory=Counter)
     num_asked: Counter[str] = field(default_factory=Counter)
@@ -269,7 +275,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._note_query()
         if self._refuses_key():
             return
-        self._send(200, {"object": "list", "data": [{"id": model} for model in state.models]})
+        self._wait_while_silent()
+        facts = {} if state.context is None else {"max_model_len": state.context}
+        models = [{"id": model, **facts} for model in state.models]
+        self._send(200, {"object": "list", "data": models})
 
     def do_POST(self) -> None:
         state = self.server.state
@@ -283,6 +292,10 @@ class _Handler(BaseHTTPRequestHandler):
         state.bodies.append(body)
         with state.at_work():
             time.sleep(0.002)
+            self._wait_while_silent()
+            if self.path == "/tokenize":
+                self._send(200 if state.tokens else 404, {"tokens": state.tokens})
+                return
             if "prompt" in body:
                 self._send(200, answer_to_completion(body))
                 return
@@ -330,6 +343,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.wfile.write(answer[: len(answer) // 2])
             self.close_connection = True
+
+    def _wait_while_silent(self) -> None:
+        while self.server.state.is_silent and not self.server.stopped.wait(0.02):
+            pass
 
     def _note_query(self) -> None:
         self.server.state.queries.append(self.path.partition("?")[2])

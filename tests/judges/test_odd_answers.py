@@ -273,7 +273,7 @@ def test_a_name_that_cannot_be_typed_is_not_proposed():
         judge = opened(server)
         answer = {"model": "evil\x1b[2J"}
         with pytest.raises(http_protocol.OtherModelError) as caught:
-            judge._check_model(answer)
+            judge._model.check_answer(answer)
         assert "--served-model" not in str(caught.value)
         assert "\x1b" not in str(caught.value)
 

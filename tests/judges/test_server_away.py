@@ -12,7 +12,7 @@ import openai._base_client
 import pytest
 
 from encore.core.errors import EncoreError, JudgeUnavailableError
-from encore.judges import http_judge, http_server
+from encore.judges import http_judge, http_server, http_servers
 from encore.judges.base import SERVER_ERROR, ProgressHook, Reply
 from encore.judges.http_judge import HttpJudge
 from tests.judges.hostile_server import KEY, HostileServer, serving
@@ -25,7 +25,7 @@ AWAY_SECONDS = 1.0
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr(http_server, "MAX_RETRIES", 1)
-    monkeypatch.setattr(http_server, "_MIN_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(http_servers, "_MIN_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
 
 

@@ -138,6 +138,26 @@ def test_only_generation_counts_against_the_time_limit_and_other_shards_complete
     assert rate(study).summary == "1 rated, 2 reused, 0 failed"
 
 
+def test_a_server_that_never_replies_uses_a_shards_time_up(study, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(shard_rating, "time", SimpleNamespace(monotonic=lambda: now))
+
+    class SilentJudge(ScriptedJudge):
+        """Judge on a server: it reports each tenth of a second that nothing has come."""
+
+        def reply(self, prompts, **options):
+            nonlocal now
+            for _ in range(1000):
+                options["on_progress"](0)
+                now += 0.1
+            return super().reply(prompts, **options)
+
+    run = opened(study, SilentJudge(is_on_cpu=True, is_remote=True), shard_timeout_seconds=30)
+    assert work_through(run.job()).summary == "0 rated, 0 reused, 3 failed"
+    details = [shard.detail for shard in run_status(run.run_dir).shards]
+    assert any("passed its limit of 30 s after 0 of" in detail for detail in details)
+
+
 def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
     rate(study, limit=7)
     # 25 of the added pairs are in the study under another label.
