@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,7 +99,8 @@ def ratings(study: Path, run_key: str) -> pa.Table:
 
 
 @pytest.mark.full
-def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, tmp_path):
+@pytest.mark.parametrize("way", ["router", "addresses"])
+def test_two_servers_lose_no_rating_when_one_is_killed(folder, tmp_path, way):
     study = study_of(numbered_pairs(100), tmp_path / "study")
     with (
         vllm_server(folder, tmp_path / "one.log") as (first_url, first),
@@ -106,7 +108,10 @@ def test_two_servers_behind_a_router_lose_no_rating_when_one_is_killed(folder, t
     ):
         wait_until_ready(first_url, first)
         wait_until_ready(second_url, second)
-        with router([first_url, second_url], tmp_path / "router.log") as url:
+        both: AbstractContextManager[str] = nullcontext(f"{first_url}/v1,{second_url}")
+        if way == "router":
+            both = router([first_url, second_url], tmp_path / "router.log")
+        with both as url:
             judge = over_http(folder, url, tokenizer=str(folder), concurrency=4)
             killer = Killer(second.pid, after=500)
             config = RatingConfig(judge=judge, shard_size=20)
