@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from encore.core.errors import JudgeUnavailableError
-from encore.judges import http_servers
+from encore.judges import http_server, http_servers
 from encore.judges.base import Reply
 from encore.judges.http_judge import HttpJudge
 from encore.judges.http_protocol import ServerAwayError
@@ -32,6 +32,7 @@ ANSWERS_TO_IDS = [hashed_score(str(prompt)) for prompt in PROMPTS]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(http_server, "MAX_RETRIES", 1)
     monkeypatch.setattr(http_servers, "_MIN_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(http_servers, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(http_servers, "_LOOK_LIMIT_SECONDS", 0.3)
@@ -97,12 +98,8 @@ def test_the_prompts_of_a_server_that_is_lost_go_to_the_others_once(servers, fau
 
 def test_a_silent_server_is_left_out_and_gets_requests_again_when_it_answers(servers, caplog):
     silent = servers[0]
-    silent.is_silent = True
-    with closing(opened(servers[1:])) as judge:
-        judge.start()
-        judge.close()
-    silent.is_silent = False
-    with closing(opened(servers)) as judge:
+    # Without the looks at the servers, each of its requests would fail after these seconds.
+    with closing(opened(servers, request_timeout_seconds=20)) as judge:
         judge.start()
         silent.is_silent = True
         assert [reply.text for reply in ask(judge)] == ANSWERS
