@@ -146,6 +146,7 @@ def test_servers_are_added_and_dropped_while_prompts_are_asked(servers):
 
         thread.start()
         while thread.is_alive():
+            thread.join(0.01)
             change(numbers[-1] if numbers else 0)
         assert [reply.text for reply in replies] == ANSWERS
         assert {row["address"] for row in judge.server_rows()} == {second.base_url, third.base_url}
