@@ -21,7 +21,7 @@ import httpx
 from encore.core.command_parser import new_app, run_main
 from encore.core.errors import EncoreError, InputError
 from encore.core.terminal import say
-from encore.runs.local_engines import engine_environments, visible_gpus
+from encore.judges.gpu_groups import engine_environments, visible_gpus
 from infra.prefect_setup import (
     COORDINATOR_POOL,
     ENGINE_POOL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from encore.cli.output import warn_of_failures
@@ -40,8 +39,7 @@ def rate(
     """
     from encore.data.study import open_study
     from encore.rating.batch_files import BatchJudge, write_requests
-    from encore.rating.rating_run import check_config, open_run, rate_run, run_rating_job
-    from encore.runs.shard_runner import work_through
+    from encore.rating.rating_run import check_config, open_run, rate_run
 
     _refuse_combinations(config, batch, check)
     study = open_study(config.study)
@@ -54,19 +52,15 @@ def rate(
             check_run = open_run(study, second, judge=run.judge)
             if not check_run.run_dir.exists():  # a judge that cannot answer is refused now
                 check_run.judge.check(check_run.rater.decoding)
-            run_check = partial(run_rating_job, study=study, config=second, reporter=reporter)
-        if judge is None:
-            run_job = partial(run_rating_job, study=study, config=config, reporter=reporter)
-        else:  # the answers are in this process, so no engines are started
+        if judge is not None:
             judge.read_results(run, batch.batch_results)
-            run_job = partial(work_through, reporter=reporter)
         if batch.batch_file is not None:
             requests = write_requests(run, batch.batch_file, reporter=reporter)
         else:
             keeps_judge = check.check is not None
-            result = rate_run(run, run_job, reporter=reporter, keeps_judge=keeps_judge)
+            result = rate_run(run, reporter=reporter, keeps_judge=keeps_judge)
             if keeps_judge and not result.report.failures:
-                checked = rate_run(check_run, run_check, reporter=reporter)
+                checked = rate_run(check_run, reporter=reporter)
     if batch.batch_file is None:
         _show_result(config, result, checked, as_json=json)
         return

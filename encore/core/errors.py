@@ -91,13 +91,6 @@ def is_engine_dead(error: BaseException | None) -> bool:
     return False
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Return True if an error, or one of its causes, is a disk or a quota without room."""
-    while error is not None and not (isinstance(error, OSError) and error.errno in NO_ROOM):
-        error = error.__cause__
-    return error is not None
-
-
 def is_worth_retrying(error: object) -> bool:
     """Return True if another attempt may succeed.
 

@@ -66,6 +66,19 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
     Args:
         prefix: Beginning of the names of such folders; it ends with a hyphen.
     """
+    folder = new_scratch_folder(prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_scratch_folder(prefix: str) -> Path:
+    """Make a folder for temporary files, and remove those that dead processes have left.
+
+    Args:
+        prefix: Beginning of the names of such folders; it ends with a hyphen.
+    """
     parent = Path(tempfile.gettempdir())
     for leftover in parent.glob(f"{prefix}*"):
         match = _SCRATCH.fullmatch(leftover.name, len(prefix) - 1)
@@ -74,10 +87,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             _remove(leftover)
     folder = parent / f"{prefix}{unique_suffix()}"
     folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 def _is_dead(path: Path, process_id: int, *, machine_tag: str) -> bool:

@@ -224,7 +224,15 @@ class Judge(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """True if another machine replies, perhaps for money: each reply is kept at once."""
+        """True if another machine replies, perhaps for money: a check of the judge asks it."""
+
+    @property
+    def keeps_replies(self) -> bool:
+        """True if each reply is kept in a file at once, so that no crash loses it."""
+
+    @property
+    def num_engines(self) -> int:
+        """Number of engines that reply at the same time."""
 
     @property
     def wait_seconds(self) -> float:

@@ -74,7 +74,8 @@ class HttpJudge:
 
     #: The server computes on another machine, so two shards are rated at the same time.
     is_on_cpu = False
-    is_remote = True
+    is_remote = keeps_replies = True
+    num_engines = 1
 
     def __init__(
         self,

@@ -39,7 +39,8 @@ class LocalJudge(ABC):
     #: Engine arguments that change speed or memory but no reply. The run key leaves them out, so
     #: that a run may continue on another machine.
     SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
-    is_remote = False
+    is_remote = keeps_replies = False
+    num_engines = 1
     wait_seconds = 0.0
 
     def __init__(self, config: JudgeConfig) -> None:

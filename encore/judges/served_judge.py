@@ -6,8 +6,10 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from encore.core.chat_tokenizer import ChatTokenizer
+from encore.core.errors import EncoreError
 from encore.judges.base import (
     Decoding,
     JudgeIdentity,
@@ -31,6 +33,11 @@ _REQUEST_SECONDS, _WAIT_MINUTES = 3600.0, 60.0
 _KEY_VARIABLE = "ENCORE_SERVER_KEY"
 
 
+def _without_name(reply: Reply) -> Reply:
+    """Return a reply without the name of the servers' model: it is the judge that was asked."""
+    return replace(reply, answered_by="")
+
+
 class ServedJudge:
     """Judge (`encore.judges.base.Judge`) on vLLM servers that a source starts and replaces.
 
@@ -39,8 +46,9 @@ class ServedJudge:
 
     #: Others compute, so shards are rated at the same time.
     is_on_cpu = False
-    #: Replies are kept at once: hours of several GPUs are lost with the driver otherwise.
-    is_remote = True
+    is_remote = False
+    #: A shard has thousands of prompts: a driver that is killed would lose hours of several GPUs.
+    keeps_replies = True
 
     def __init__(self, config: JudgeConfig, *, servers: ServerSource) -> None:
         """Find model and tokenizer. No weights are loaded in this process."""
@@ -122,14 +130,15 @@ class ServedJudge:
                 raise self._error
             on_progress(num_done)
 
-        return self._client.reply(
+        replies = self._client.reply(
             prompts,
             decoding=decoding,
             on_progress=report,
-            on_reply=on_reply,
+            on_reply=lambda index, reply: on_reply(index, _without_name(reply)),
             sessions=sessions,
             num_answered=num_answered,
         )
+        return [_without_name(reply) for reply in replies]
 
     def close(self) -> None:
         """Close the connections and end the servers."""
@@ -170,10 +179,14 @@ class ServedJudge:
             while not self._closed.wait(_CHECK_SECONDS):
                 urls = set(self.servers.check())
                 for url in urls - known_urls:
-                    client.add_server(url)
+                    try:
+                        client.add_server(url)
+                        known_urls.add(url)
+                    except EncoreError as error:  # it was lost meanwhile: the next check says so
+                        logger.info("%s cannot be asked yet: %s", url, error)
                 for url in known_urls - urls:
                     client.drop_server(url)
-                known_urls = urls
+                    known_urls.remove(url)
         except Exception as error:  # noqa: BLE001 - the replies that wait raise it
             logger.warning("the servers are not replaced any more: %s", error)
             self._error = error

@@ -7,10 +7,10 @@ import http.client
 import logging
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +19,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from encore.core.errors import JudgeUnavailableError
+from encore.core.leftovers import new_scratch_folder
 from encore.core.settings import load_settings
 from encore.judges.vllm_engine import VllmJudge, missing_vllm
 from encore.runs.run_files import run_key_of
@@ -147,11 +148,13 @@ class ServerSource(Protocol):
 
     Attributes:
         api_key: Key that the servers want; None if they want none, as on loopback.
-        num_servers: Number of servers that it starts.
     """
 
     api_key: str | None
-    num_servers: int
+
+    @property
+    def num_servers(self) -> int:
+        """Number of servers that it starts."""
 
     def start(self, judge: VllmJudge, /) -> Sequence[str]:
         """Start the servers; return the base URLs of those that answer, at least one.
@@ -191,7 +194,7 @@ class ServerProcess:
     ) -> ServerProcess:
         """Start a command as a server whose output goes to a file."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("wb") as log:
+        with log_path.open("ab") as log:  # a server that is started again goes on in it
             keeper = subprocess.Popen(  # noqa: S603 - the command is made here
                 [sys.executable, "-I", str(_KEEPER), *command],
                 env=dict(environment),
@@ -306,7 +309,8 @@ class _Slot:
         process: Its present process; None before the first.
         num_starts: Starts since a prompt was last finished.
         is_healthy: True once the present process answered.
-        started_at: Time of the present start, and ``answered_at`` of the last answer.
+        was_lost: True once a process was lost.
+        answered_at: Time of the last answer, or of the present start.
         num_tokens: Tokens computed by the present process, and ``progress_at`` the time it was new.
         error: Why it was given up; empty while it was not.
     """
@@ -315,7 +319,7 @@ class _Slot:
     process: ServerProcess | None = None
     num_starts: int = 0
     is_healthy: bool = False
-    started_at: float = 0.0
+    was_lost: bool = False
     answered_at: float = 0.0
     num_tokens: float = 0.0
     progress_at: float = 0.0
@@ -328,7 +332,7 @@ class LocalServers:
 
     Attributes:
         shares: Variables of each server's GPUs or share of cores (`encore.judges.gpu_groups`).
-        log_dir: Folder of the logs; None: a temporary folder.
+        log_dir: Folder of the logs. None: a temporary folder, kept if a server was lost.
         silence_seconds: A server that answers no question for so long is replaced.
         stalled_seconds: A server with requests that computes no token for so long is replaced.
         make_command: Returns the command of a server; `server_command` by default.
@@ -342,6 +346,7 @@ class LocalServers:
     api_key: str | None = field(default=None, init=False)
     slots: list[_Slot] = field(default_factory=list, init=False)
     judge: VllmJudge | None = field(default=None, init=False)
+    scratch: Path | None = field(default=None, init=False)
 
     @property
     def num_servers(self) -> int:
@@ -355,7 +360,8 @@ class LocalServers:
             JudgeUnavailableError: None could be started.
         """
         self.judge = judge
-        self.log_dir = self.log_dir or Path(tempfile.mkdtemp(prefix="encore-servers-"))
+        if self.log_dir is None:
+            self.log_dir = self.scratch = new_scratch_folder("encore-servers-")
         self.slots = [_Slot(number=number) for number in range(self.num_servers)]
         try:
             for slot in self.slots:
@@ -395,6 +401,10 @@ class LocalServers:
             process.ask_to_end()
         for process in processes:
             process.close()
+        if self.scratch is not None and not any(slot.was_lost for slot in self.slots):
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.scratch is not None:
+            self.log_dir = self.scratch = None
 
     def _start(self, slot: _Slot) -> None:
         """Start the process of a slot on a free port."""
@@ -404,7 +414,7 @@ class LocalServers:
         command = self.make_command(self.judge, port=port, served_name=served_name(self.judge))
         slot.num_starts += 1
         slot.is_healthy, slot.num_tokens = False, 0.0
-        slot.started_at = slot.answered_at = slot.progress_at = now
+        slot.answered_at = slot.progress_at = now
         slot.process = ServerProcess.start(
             command,
             url=f"http://127.0.0.1:{port}/v1",
@@ -446,7 +456,7 @@ class LocalServers:
     def _replace(self, slot: _Slot, reason: str) -> None:
         """End a slot's process and start another, or give the slot up after too many starts."""
         assert slot.process is not None
-        slot.is_healthy = False
+        slot.is_healthy, slot.was_lost = False, True
         slot.process.close()
         label = f"server {slot.number + 1} of {self.num_servers}"
         if slot.num_starts >= _MAX_STARTS:

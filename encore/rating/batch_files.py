@@ -62,6 +62,8 @@ class BatchJudge:
     tokenizer: None = field(default=None, init=False)
     is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for, so one shard at a time
     is_remote: bool = field(default=False, init=False)
+    keeps_replies: bool = field(default=False, init=False)
+    num_engines: int = field(default=1, init=False)
     wait_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from encore.core.chat_tokenizer import ChatTokenizer
 from encore.core.errors import EncoreError
 from encore.data.pairs import num_bytes_of
 from encore.judges.base import Decoding
+from encore.judges.gpu_groups import visible_gpus
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.model.backbone_shape import find_shape, flops_per_token
@@ -26,7 +27,6 @@ from encore.model.gpus import Gpu, find_gpu
 from encore.rating.prompts import PromptMaker
 from encore.rating.rating_options import EngineRatingConfig, PlanRateConfig
 from encore.rating.shard_rating import ShardRater
-from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import RunReport
 
 #: Tokenising this many pairs takes a second or two; for HH's 1,500 pairs the error is 1 %.

@@ -13,7 +13,7 @@ from encore.core.config import StageConfig, option, unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import Decode, JudgeConfig
 from encore.model.gpus import UTILISATION
-from encore.runs.engine_options import EnginesConfig, SlicedConfig
+from encore.runs.slice_options import SlicedConfig
 from encore.weighting.scheme_options import tau_option
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
@@ -136,8 +136,28 @@ class RatingConfig(StageConfig):
         return self
 
 
-class EngineRatingConfig(EnginesConfig, RatingConfig):
-    """Options of a rating run whose shards several engines may share."""
+class EngineRatingConfig(RatingConfig):
+    """Options of a rating run that several engines may share. Any number continues the same run."""
+
+    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = unkeyed_option(
+        1, group="Engines", beside_recipe=True
+    )
+    """Number of engines that share the prompts. One is in this process. More are vLLM servers, each
+    with its own GPUs, that this process starts and ends; on a Prefect server they are runs on the
+    GPU pool. auto: as many as the local GPUs allow, or one for each online worker of the pool."""
+
+    @model_validator(mode="after")
+    def _has_engines_to_start(self) -> Self:
+        if self.engines != 1 and self.judge.backend != "vllm":
+            advice = {
+                "http": "give the addresses of several servers to --base-url, with commas",
+                "transformers": "share the run by --slice",
+            }[self.judge.backend]
+            raise ValueError(
+                f"--engines {self.engines}: engines are vLLM servers, and --backend "
+                f"{self.judge.backend} starts none; {advice}, or leave --engines out"
+            )
+        return self
 
 
 class PricesConfig(StageConfig):

@@ -17,6 +17,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
+from encore.judges.gpu_groups import visible_gpus
 from encore.model.gpus import Gpu, find_gpu
 from encore.rating.prompts import RatingPrompt
 from encore.rating.rating_cost import (
@@ -31,7 +32,6 @@ from encore.rating.rating_cost import (
 )
 from encore.rating.rating_options import PlanRateConfig, PromptLayout
 from encore.rating.rating_run import RatingRun, open_run, rater_of
-from encore.runs.local_engines import visible_gpus
 from encore.runs.shard_runner import work_through
 
 #: Bytes of English in a token, and tokens of a reply (None: as many as it may have), for a low, a

@@ -52,8 +52,6 @@ from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
-from encore.runs.engine_supervisor import supervise
-from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
 from encore.runs.run_files import (
     Shard,
     ShardTable,
@@ -85,9 +83,7 @@ class RatingRun:
     rater: ShardRater
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def job(
-        self, *, retries: int = 0, is_supervised: bool = False, reporter: Reporter = SILENT
-    ) -> Job:
+    def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
         """Return the run as a job for `encore.runs.shard_runner`.
 
         A `RateConfig` also says which shards are rated and when the run stops early. The report's
@@ -96,8 +92,6 @@ class RatingRun:
 
         Args:
             retries: Further attempts for a shard whose error may pass.
-            is_supervised: True if engines compute, or this process is one. Then whole shards keep
-                a budget; else requests of a server that is paid by the token do.
             reporter: Receiver of messages.
         """
         rate_config = self.config if isinstance(self.config, RateConfig) else None
@@ -105,7 +99,7 @@ class RatingRun:
         if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
             from encore.rating.stop_rules import stop_rule_of  # brings the warehouse
 
-            if not is_supervised and self.config.engines == 1 and self.judge.is_remote:
+            if self.judge.is_remote:
                 spending = self._spending_limit(self.config)
             stop_rule = stop_rule_of(
                 self.config, self.run_dir, self.manifest, reporter=reporter, spending=spending
@@ -121,7 +115,6 @@ class RatingRun:
             replaces_done=self.is_retry,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
-            wait_seconds=lambda: self.judge.wait_seconds,
         )
 
     def title(self, shards: Sequence[Shard]) -> str:
@@ -178,7 +171,7 @@ class RatingRun:
         self.judge.start()
         if self.judge.is_remote:
             self.judge.check(self.rater.decoding)
-        return 1 if self.judge.is_on_cpu else NUM_WORKERS
+        return 1 if self.judge.is_on_cpu else NUM_WORKERS * self.judge.num_engines
 
     def _spending_limit(self, config: LimitedRatingConfig) -> SpendingLimit | None:
         """Return the limit of what requests may cost; None if their tokens alone do not tell."""
@@ -196,7 +189,7 @@ class RatingRun:
     ) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
         journal = None
-        if self.judge.is_remote:
+        if self.judge.keeps_replies:
             path = journal_path(self.run_dir, shard.index)
             journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
         earlier: EarlierRatings | None = None
@@ -220,7 +213,10 @@ class RatingRun:
         for name, value in (("judge", self.manifest.judge), ("run_key", self.manifest.run_key)):
             column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
             table = table.append_column(RATINGS.field(name), column)
-        return replace(rated, table=table)
+        cost = dict(rated.cost)
+        if self.judge.num_engines > 1:  # so many shards share an engine at the same time
+            cost["engine_seconds"] = round(cost["engine_seconds"] / NUM_WORKERS, 3)
+        return replace(rated, table=table, cost=cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,12 +283,8 @@ def rate(
             or every shard would fail for the same reason, such as a full disk.
         KeyboardInterrupt: The user stopped the run. Finished shards are kept.
     """
-    opened = as_study(study, config)
-    run = open_run(opened, config)
-    run_job = partial(
-        run_rating_job, study=opened, config=config, retries=retries, reporter=reporter
-    )
-    return rate_run(run, run_job, retries=retries, reporter=reporter)
+    run = open_run(as_study(study, config), config)
+    return rate_run(run, retries=retries, reporter=reporter)
 
 
 def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
@@ -308,18 +300,12 @@ def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
 
 
 def rate_run(
-    run: RatingRun,
-    run_job: JobRunner,
-    *,
-    retries: int = 0,
-    reporter: Reporter,
-    keeps_judge: bool = False,
+    run: RatingRun, *, retries: int = 0, reporter: Reporter, keeps_judge: bool = False
 ) -> RatingResult:
     """Rate the shards of an opened run that are not done, and release the judge.
 
     Args:
         run: The opened run with its judge.
-        run_job: Function that does the run's job, in this process or with engines.
         retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
         keeps_judge: True if another run needs the judge next: it is released only after an error.
@@ -328,35 +314,16 @@ def rate_run(
         stack.enter_context(closing(run.judge))
         job = run.job(retries=retries, reporter=reporter)
         reporter.message(run.title(job.shards))
-        result = RatingResult(run=run, report=run_job(job))
+        result = RatingResult(run=run, report=work_through(job, reporter=reporter))
         if keeps_judge and not result.report.failures:
             stack.pop_all()
         return result
 
 
-def run_rating_job(
-    job: Job, study: Study, config: RatingConfig, *, retries: int = 0, reporter: Reporter = SILENT
-) -> RunReport:
-    """Do the job of a study's run in this process, or with as many local engines as configured."""
-    if isinstance(config, EngineRatingConfig) and config.engines != 1:
-        environments = engine_environments(config.engines, config.judge.num_devices)
-        if len(environments) > 1:
-            rate_config = RateConfig.model_validate({"study": study.path, **dict(config)})
-            launcher = LocalLauncher(
-                "rate", rate_config, environments, run_dir=job.run_dir, retries=retries
-            )
-            return supervise(
-                job,
-                launcher,
-                num_engines=len(environments),
-                silence_seconds=config.silence_seconds,
-                reporter=reporter,
-            )
-    return work_through(job, reporter=reporter)
-
-
 def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:
     """Open the run that a study and a config define. Nothing is written before its first shard.
+
+    Without a judge it is opened here, with as many engines as the config has.
 
     The run key is a hash of judge and revision, prompt, rules, decoding, data and plan. If one of
     them changes, a new run is made beside the old one.
@@ -377,8 +344,14 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
         rule_set=rule_set,
         data_sha256=data_sha256,
         folder=study.ratings_dir,
-        judge=judge or open_judge(config.judge),
+        judge=judge or open_rating_judge(config),
     )
+
+
+def open_rating_judge(config: RatingConfig) -> Judge:
+    """Open the judge of a rating run, with as many engines as its config has."""
+    engines = config.engines if isinstance(config, EngineRatingConfig) else 1
+    return open_judge(config.judge, engines=engines)
 
 
 def run_over(

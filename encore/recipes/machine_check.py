@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import psutil
 
 from encore.core.errors import InputError
+from encore.judges.gpu_groups import GPU_VARIABLE, visible_gpus
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.backbone_shape import find_shape
-from encore.runs.local_engines import GPU_VARIABLE, visible_gpus
 from encore.training.training_options import TrainingConfig
 
 _GIB = 1 << 30

@@ -32,18 +32,17 @@ from encore.data.records import PreferencePair
 from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_new_study, open_study
-from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import RateConfig, RatingConfig
-from encore.rating.rating_run import open_run, run_rating_job
+from encore.rating.rating_run import open_rating_judge, open_run
 from encore.recipes.machine_check import (
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
 )
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
-from encore.runs.shard_runner import RunReport, raise_for_failed_shards
+from encore.runs.shard_runner import RunReport, raise_for_failed_shards, work_through
 from encore.scoring.scoring_options import ScoringConfig
 from encore.training.training_options import (
     GateConfig,
@@ -157,7 +156,7 @@ def run_recipe(
     run.ingest()
     if recipe.training is not None and not run.table_dir.exists():
         call("check-recipe", lambda _: check_readable(recipe))
-    opened = contextlib.closing(open_judge(recipe.rating.judge)) if rate is None else None
+    opened = contextlib.closing(open_rating_judge(recipe.rating)) if rate is None else None
     with opened or contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
         with run.lock():
@@ -275,7 +274,7 @@ class _RecipeRun:
             """Rate with the open judge. A failed shard is an error: later stages need them all."""
             study = open_study(self.study)
             run = open_run(study, rating, judge=judge)
-            report = run_rating_job(run.job(reporter=reporter), study, rating, reporter=reporter)
+            report = work_through(run.job(reporter=reporter), reporter=reporter)
             raise_for_failed_shards(
                 run.run_dir, report.failures, num_shards=len(run.manifest.shards)
             )

@@ -31,10 +31,9 @@ from encore.data.rating_runs import RatingManifest
 from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES_DIR, Study
-from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rating_options import RatingConfig
-from encore.rating.rating_run import open_run, run_rating_job
+from encore.rating.rating_run import open_rating_judge, open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool
 from encore.rules.probe_effects import MARGIN, MIN_PAIRS, measure
@@ -42,7 +41,7 @@ from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
 from encore.rules.rules_options import ProbeConfig
 from encore.runs.run_files import run_key_of
-from encore.runs.shard_runner import raise_for_failed_shards
+from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.run_comparison import NUM_DRAWS
 
@@ -81,7 +80,7 @@ def probe_rules(
     ids = {name: [pair.pair_id for pair in form] for name, form in forms.items()}
     folder = study.path / PROBES_DIR / run_key_of(ids)
     check_writable(study.path)
-    with contextlib.closing(judge or open_judge(config.judge)) as opened:
+    with contextlib.closing(judge or open_rating_judge(config)) as opened:
         rated = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
     runs = {name: run for name, (run, _) in rated.items()}
     ratings = {name: rating_2PR for name, (_, rating_2PR) in rated.items()}
@@ -164,7 +163,7 @@ def _rate(
         run = open_run(study, config, judge=judge)
         num_ratings = f"{num_pairs * run.manifest.rows_per_pair:,} ratings"
         reporter.message(f"{', '.join(sources)} under {Path(config.rules).stem}: {num_ratings}")
-        report = run_rating_job(run.job(reporter=reporter), study, config, reporter=reporter)
+        report = work_through(run.job(reporter=reporter), reporter=reporter)
         raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
         with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
             rated = read_pair_ratings(warehouse, rule_ids=rules.rule_ids)

@@ -9,7 +9,6 @@ Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder ho
     replies-00003.jsonl             replies of a server to a shard that is not finished
     checked.json                    shards whose values were checked (`encore.runs.checked_shards`)
     locks/                          locks of the shards at work
-    engines/                        messages of several engines (`encore.runs.engine_messages`)
 
 These files alone say what is done. A shard is done when it has a file whose name carries the
 SHA-256 of its bytes (32 digits) and whose footer belongs to this run. Data and digest become
@@ -596,23 +595,6 @@ def finished_shards(
     shards_with_file = [shard for shard in shards if shard.index in indices]
     states = inspect_shards(run_dir, manifest, shards_with_file, listing=listing)
     return tuple(state for state in states if state.state == "done")
-
-
-def newly_finished_shards(
-    run_dir: Path, manifest: RunManifest, open_shards: Mapping[int, Shard], listing: ShardListing
-) -> Iterator[ShardState]:
-    """Yield the open shards that are done by a file that a listing has newly seen.
-
-    A file that cannot be used is read again at the next call: the next try may succeed.
-    """
-    listing.renew()
-    for index in sorted(listing.unseen):
-        if index in open_shards:
-            state = state_of_shard(run_dir, manifest, open_shards[index], listing)
-            if state.state != "done":
-                continue
-            yield state
-        listing.unseen.discard(index)
 
 
 def _state_of_file(

@@ -24,15 +24,10 @@ _PAUSE_FACTOR = 20.0
 
 
 class ShardListing:
-    """The names of a run's shard files as last listed. Threads may share it.
-
-    Attributes:
-        unseen: Shards with a file that appeared in a listing. Who reads the file removes the index.
-    """
+    """The names of a run's shard files as last listed. Threads may share it."""
 
     def __init__(self, run_dir: Path) -> None:
         """Take the folder, which need not exist. Nothing is listed yet."""
-        self.unseen: set[int] = set()
         self._run_dir = run_dir
         self._names: dict[int, set[str]] = {}
         self._temporary_names: dict[int, set[str]] = {}
@@ -53,8 +48,6 @@ class ShardListing:
                         names[int(match[1])].add(entry.name)
                     elif match := _TEMPORARY_NAME.fullmatch(entry.name):
                         temporary_names[int(match[1])].add(entry.name)
-            old_names = self._names
-            self.unseen |= {i for i in names if not names[i] <= old_names.get(i, set())}
             self._names, self._temporary_names = dict(names), dict(temporary_names)
             ended = time.monotonic()
             self._renew_at = ended + _PAUSE_FACTOR * (ended - began)

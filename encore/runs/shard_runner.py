@@ -123,7 +123,6 @@ class Job:
         replaces_done: True computes the shards that are done again, and replaces their files.
         stop_rule: Decides how many shards of the plan are computed.
         cancelled: Set it to interrupt the shards at work.
-        wait_seconds: Returns the time of waits for a server, during which an engine is not silent.
         listing: The files of the run's shards, as this process last listed them.
     """
 
@@ -139,7 +138,6 @@ class Job:
     retries: int = 0
     stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
-    wait_seconds: Callable[[], float] = lambda: 0.0
     listing: ShardListing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -241,17 +239,13 @@ def raise_for_failed_shards(run_dir: Path, failures: Mapping[int, str], *, num_s
         )
 
 
-def work_on(
-    job: Job, shard: Shard, *, report_rows: ReportRows | None = None, takes_over: bool = False
-) -> ShardState:
+def work_on(job: Job, shard: Shard, *, report_rows: ReportRows | None = None) -> ShardState:
     """Compute one shard unless it is done or another process works on it.
 
     Args:
         job: The run and the function that computes its shards.
         shard: The shard of the run's plan to compute.
         report_rows: Receives the number of the shard's rows that are finished.
-        takes_over: True computes it even if another process works on it. Readers take the first
-            whole file.
 
     Raises:
         GenerationInterruptedError: The run was cancelled.
@@ -270,7 +264,7 @@ def work_on(
 
     runs.claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as lock:
-        if lock == "busy" and not takes_over:
+        if lock == "busy":
             return ShardState(index=shard.index, state="missing", action="busy")
         if (reused := _finished_elsewhere(job, shard)) is not None:  # since the first look
             return reused
@@ -459,7 +453,7 @@ class RunProgress:
             raise EnginesDiedError(
                 f"the engine died {self.num_deaths} times in a row, last at shard {shard.index} "
                 f"({reason}); finished shards are kept; see its log and `encore doctor`, then run "
-                "the same command again; --engines 2 replaces a process whose GPU is lost"
+                "the same command again; with --engines 2 a process whose GPU is lost is replaced"
             ) from error
         logger.warning("shard %d is put back, its engine died: %s", shard.index, reason)
 

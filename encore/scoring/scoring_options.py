@@ -10,10 +10,10 @@ from pydantic import Field
 from encore.core.config import option, unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.model.model_options import ComputingConfig
-from encore.runs.engine_options import EnginesConfig, SlicedConfig
+from encore.runs.slice_options import SlicedConfig
 
 
-class ScoringConfig(EnginesConfig, ComputingConfig):
+class ScoringConfig(ComputingConfig):
     """Options of one scoring: every response of a study under every head of a reward model."""
 
     model: str = option(metavar="FOLDER_OR_ID")

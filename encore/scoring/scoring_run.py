@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -34,14 +33,6 @@ from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
-from encore.runs.engine_supervisor import (
-    Launcher,
-    ShowEngines,
-    job_of_first_engine,
-    show_no_engines,
-    supervise,
-)
-from encore.runs.local_engines import JobRunner, LocalLauncher, engine_environments
 from encore.runs.run_files import Shard, ShardTable, run_key_of, run_status
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
@@ -108,7 +99,6 @@ def score_study(
     opened: OpenedModel | None = None,
     retries: int = 0,
     reporter: Reporter = SILENT,
-    run_job: JobRunner | None = None,
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
 
@@ -122,8 +112,6 @@ def score_study(
         opened: The config's model, if it is open already.
         retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
-        run_job: Function that does the scoring's job. Default: this process does it, or as many
-            local engines as the config says.
 
     Raises:
         InputError: The study has no pairs; there is no such reward model; its chat template refuses
@@ -132,16 +120,6 @@ def score_study(
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
     study = as_study(study, config)
-    environments: list[dict[str, str]] = []
-    if run_job is None and config.engines != 1:  # one engine is this process: no GPU to look for
-        environments = engine_environments(config.engines, 1)
-    if len(environments) > 1:  # local engines: only they open the model
-        all_options = ScoreConfig.model_validate({"study": study.path, **dict(config)})
-        logs = config.out or study.path / head_scores.SCORES_DIR
-        launcher = LocalLauncher("score", all_options, environments, run_dir=logs, retries=retries)
-        return score_with_engines(
-            study, config, launcher, num_engines=len(environments), reporter=reporter
-        )
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
@@ -168,49 +146,8 @@ def score_study(
     began = time.monotonic()
     job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
     run_slice = config.parsed_slice if isinstance(config, ScoreConfig) else None
-    run_job = run_job or partial(work_through, reporter=reporter)
-    report = run_job(replace(job, slice=run_slice, retries=retries))
+    report = work_through(replace(job, slice=run_slice, retries=retries), reporter=reporter)
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
-
-
-def score_with_engines(
-    study: Study,
-    config: ScoringConfig,
-    launcher: Launcher,
-    *,
-    num_engines: int,
-    reporter: Reporter = SILENT,
-    show: ShowEngines = show_no_engines,
-) -> ScoreResult:
-    """Have engines score a study. Only the engines open the model.
-
-    Args:
-        study: The opened study.
-        config: Options of the scoring: model, plan, computing.
-        launcher: Starter of engines with these options.
-        num_engines: Number of engines to start.
-        reporter: Receiver of progress events.
-        show: Function that receives the state of every engine from time to time.
-
-    Raises:
-        EncoreError: No engine could work; otherwise as `score_study`.
-    """
-    began = time.monotonic()
-
-    def run_dirs() -> Iterable[Path]:
-        return [config.out] if config.out else (study.path / head_scores.SCORES_DIR).glob("*")
-
-    job = job_of_first_engine(launcher, ScoreManifest, run_dirs, num_engines=num_engines)
-    assert isinstance(job.manifest, ScoreManifest)
-    report = supervise(
-        job,
-        launcher,
-        num_engines=num_engines,
-        silence_seconds=config.silence_seconds,
-        reporter=reporter,
-        show=show,
-    )
-    return _result(job.run_dir, job.manifest, report, seconds=time.monotonic() - began)
 
 
 def _result(

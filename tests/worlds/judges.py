@@ -67,9 +67,15 @@ class ScriptedJudge:
     reads_texts: bool = False
     is_on_cpu: bool = False
     is_remote: bool = False
+    num_engines: int = 1
     wait_seconds: float = 0.0
     label_logprobs: tuple[float, ...] = ()
     asked: list[str] = field(default_factory=list)
+
+    @property
+    def keeps_replies(self) -> bool:
+        """Return True for a judge whose replies are kept in a journal."""
+        return self.is_remote
 
     @property
     def identity(self) -> JudgeIdentity:

@@ -1,0 +1,33 @@
+"""Option of sharing a run by hand: one slice of the shards per call."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from encore.core.config import StageConfig, unkeyed_option
+
+
+def _checked_slice(text: str) -> str:
+    index, _, number = text.partition("/")
+    if not (index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+        raise ValueError("expected I/N with I from 0 to N - 1, e.g. 0/3 for the first of three")
+    return text
+
+
+class SlicedConfig(StageConfig):
+    """The option that divides a run by hand, where no engines divide it."""
+
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = unkeyed_option(
+        None, group="Engines", metavar="I/N"
+    )
+    """Only the I-th of N parts of the shards, I from 0: for array jobs without an orchestrator."""
+
+    @property
+    def parsed_slice(self) -> tuple[int, int] | None:
+        """Return I and N of ``--slice I/N``; None without the option."""
+        if self.slice is None:
+            return None
+        index, _, number = self.slice.partition("/")
+        return int(index), int(number)
