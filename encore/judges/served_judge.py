@@ -184,7 +184,7 @@ class ServedJudge:
                         known_urls.add(url)
                     except EncoreError as error:  # it was lost meanwhile: the next check says so
                         logger.info("%s cannot be asked yet: %s", url, error)
-                for url in known_urls - urls:
+                for url in known_urls - urls if known_urls & urls else ():  # never the last one
                     client.drop_server(url)
                     known_urls.remove(url)
         except Exception as error:  # noqa: BLE001 - the replies that wait raise it

@@ -3,7 +3,7 @@
     python -I server_keeper.py COMMAND...
 
 The program holds the other end of standard input. A killed program closes it too, so no server
-outlives its program and keeps a GPU.
+outlives its program and keeps a GPU. SIGUSR1 kills a server that does not answer any more.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> None:
     """Run the command of the arguments. The exit code is its own, or 128 and its signal."""
     server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - the parent's command
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=_end, args=[server]).start())
+    signal.signal(signal.SIGUSR1, lambda *_: _send(server, signal.SIGKILL))
     threading.Thread(target=_end_with_parent, args=[server], daemon=True).start()
     code = server.wait()
     _send(server, signal.SIGKILL)  # processes that it left behind hold its GPU

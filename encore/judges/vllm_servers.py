@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -236,6 +237,12 @@ class ServerProcess:
             with contextlib.suppress(OSError):
                 self.keeper.stdin.close()
 
+    def kill(self) -> None:
+        """End a server that does not answer, and its processes, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self.keeper.send_signal(signal.SIGUSR1)
+        self.close()
+
     def close(self) -> None:
         """End the server and its processes, which takes at most 20 seconds."""
         self.ask_to_end()
@@ -433,7 +440,7 @@ class LocalServers:
             return self._stall(slot, process.url)
         limit = self.silence_seconds if slot.is_healthy else _START_SECONDS
         if now - slot.answered_at > limit:
-            return f"no answer for {limit:g} s: {process.last_error()} (log: {process.log_path})"
+            return f"no answer for {limit:g} s (log: {process.log_path})"
         return ""
 
     def _stall(self, slot: _Slot, url: str) -> str:
@@ -457,7 +464,7 @@ class LocalServers:
         """End a slot's process and start another, or give the slot up after too many starts."""
         assert slot.process is not None
         slot.is_healthy, slot.was_lost = False, True
-        slot.process.close()
+        slot.process.kill()
         label = f"server {slot.number + 1} of {self.num_servers}"
         if slot.num_starts >= _MAX_STARTS:
             slot.error = f"{label}: {reason}, after {slot.num_starts} starts"

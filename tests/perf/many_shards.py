@@ -18,17 +18,14 @@ import sys
 import tempfile
 import time
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
-from encore.runs.engine_supervisor import supervise
-from encore.runs.shard_runner import Job, work_through
+from encore.runs.shard_runner import work_through
 from tests.perf import harness
-from tests.runs.test_stop_rules import ThreadLauncher
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_rules
 
@@ -40,29 +37,27 @@ def main() -> None:
     """Measure and print the table, or rate one study and print its figures as JSON."""
     parser = harness.make_parser(__doc__)
     parser.add_argument("--shards", type=int, nargs="+", default=[200, 2000, 20000])
-    parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--strace", action="store_true", help="count system calls as well")
     parser.add_argument("--study", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.study:
-        print(json.dumps(_rate(arguments.study, num_engines=arguments.engines)))
+        print(json.dumps(_rate(arguments.study)))
         return
     rows = []
-    for num_engines in sorted({1, arguments.engines}):
-        for num_shards in arguments.shards:
-            with tempfile.TemporaryDirectory() as folder:
-                row = _measure(Path(folder), num_shards, num_engines, traced=arguments.strace)
-            rows.append({"engines": num_engines, "shards": num_shards, **row})
-            print(rows[-1], file=sys.stderr, flush=True)
+    for num_shards in arguments.shards:
+        with tempfile.TemporaryDirectory() as folder:
+            row = _measure(Path(folder), num_shards, traced=arguments.strace)
+        rows.append({"shards": num_shards, **row})
+        print(rows[-1], file=sys.stderr, flush=True)
     harness.print_table("instant judge, one pair under two rules a shard", rows)
 
 
-def _measure(folder: Path, num_shards: int, num_engines: int, *, traced: bool) -> dict[str, object]:
+def _measure(folder: Path, num_shards: int, *, traced: bool) -> dict[str, object]:
     write_rules(folder / "rules.toml", ["kind", "brief"])
 
     def rate(name: str, *prefix: str) -> tuple[Path, dict[str, float]]:
         study = study_of(numbered_pairs(num_shards), folder / name)
-        module = ("-m", __spec__.name, "--study", study, "--engines", num_engines)
+        module = ("-m", __spec__.name, "--study", study)
         command = [*prefix, sys.executable, *map(str, module)]
         return study, json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
@@ -83,23 +78,16 @@ def _measure(folder: Path, num_shards: int, num_engines: int, *, traced: bool) -
     return row
 
 
-def _rate(path: Path, *, num_engines: int) -> dict[str, float]:
+def _rate(path: Path) -> dict[str, float]:
     """Rate a study in this process and return its figures."""
 
-    def open_job() -> Job:
-        judge = ScriptedJudge(reads_texts=True, is_on_cpu=True)
-        judge.asked = deque(maxlen=0)  # type: ignore[assignment]
-        rules = str(path.parent / "rules.toml")
-        config = RatingConfig(judge=JudgeConfig(model="scripted"), rules=rules, shard_size=1)
-        return open_run(open_study(path), config, judge=judge).job()
-
-    job, began = open_job(), time.monotonic()
+    judge = ScriptedJudge(reads_texts=True, is_on_cpu=True)
+    judge.asked = deque(maxlen=0)  # type: ignore[assignment]
+    rules = str(path.parent / "rules.toml")
+    config = RatingConfig(judge=JudgeConfig(model="scripted"), rules=rules, shard_size=1)
+    job, began = open_run(open_study(path), config, judge=judge).job(), time.monotonic()
     before = resource.getrusage(resource.RUSAGE_SELF)
-    if num_engines == 1:
-        report = work_through(job)
-    else:
-        launcher = ThreadLauncher(lambda: replace(job))
-        report = supervise(job, launcher, num_engines=num_engines, silence_seconds=600)
+    report = work_through(job)
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert report.count("rated") == len(job.manifest.shards)
     return {

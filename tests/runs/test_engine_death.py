@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from encore.core.errors import EncoreError, EnginesDiedError, JudgeUnavailableError, is_engine_dead
-from encore.runs import engine, engine_supervisor
-from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineSpec, read_heartbeats
-from encore.runs.engine_supervisor import EngineState, supervise
 from encore.runs.run_files import Shard, ShardTable
 from encore.runs.shard_runner import Job, ReportRows, work_through
-from tests.runs.test_engine import only_engine
 from tests.runs.test_sharded_runs import SHARD_SIZE, make_job, make_manifest, squares, states
 
 pytestmark = pytest.mark.timeout(60)
@@ -122,74 +116,3 @@ def test_a_dead_engine_ends_after_three_shards(tmp_path):
     with pytest.raises(EnginesDiedError):
         work_through(job_of(tmp_path, compute))
     assert len(compute.calls) == 3
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_an_engine_of_several_ends_with_its_first_dead_shard(tmp_path, num_workers):
-    compute = Mortal(lambda number, _: number == 3)
-    job = replace(job_of(tmp_path, compute), start=lambda: num_workers)
-    with pytest.raises(EngineDeadError):
-        work_as_engine(job, only_engine(job), silence_seconds=600)
-    [heartbeat] = read_heartbeats(job.run_dir).values()
-    assert (heartbeat.state, heartbeat.failed_shards) == ("lost", [compute.calls[2]])
-    assert heartbeat.error.startswith("EngineDeadError: EngineCore")
-    assert not [*job.run_dir.glob("failed-*")]
-    assert len(compute.calls) <= 3 + num_workers - 1  # the other thread ends too
-
-
-class ThreadLauncher:
-    """Launcher whose engines are threads of this process, each with a function of its own."""
-
-    def __init__(self, job: Job, computes: list[Mortal]) -> None:
-        self.job, self.computes = job, iter(computes)
-        self.pool = ThreadPoolExecutor()
-        self.engines: dict[str, Future[object]] = {}
-
-    def adopt(self, _run_key: str) -> list[EngineSpec]:
-        return []
-
-    def start(self, spec: EngineSpec) -> None:
-        job = make_job(
-            self.job.run_dir.parent, manifest=self.job.manifest, compute=next(self.computes)
-        )
-        self.engines[spec.name] = self.pool.submit(work_as_engine, job, spec, silence_seconds=600)
-
-    def state(self, name: str) -> EngineState:
-        return EngineState("ended" if self.engines[name].done() else "running")
-
-    def stop(self, name: str, *, kill: bool = False) -> None:
-        """Do nothing: a thread ends with its work."""
-
-    def close(self) -> None:
-        self.pool.shutdown()
-
-
-@pytest.fixture
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (engine, engine_supervisor):
-        monkeypatch.setattr(module, "_POLL_SECONDS", 0.02)
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_supervisor_replaces_an_engine_that_died_at_its_third_shard(tmp_path, caplog):
-    first, second = Mortal(lambda number, _: number == 3), Mortal(lambda number, _: number == 3)
-    replacements = [Mortal(lambda _, __: False) for _ in range(3)]
-    job = job_of(tmp_path, first, num_shards=12)
-    launcher = ThreadLauncher(job, [first, second, *replacements])
-    report = supervise(job, launcher, num_engines=2, silence_seconds=600)
-    assert report.summary == "12 squared, 0 reused, 0 failed"
-    calls = [index for compute in (first, second, *replacements) for index in compute.calls]
-    num_deaths = sum(len(compute.calls) == 3 for compute in (first, second))
-    assert num_deaths >= 1
-    assert len(calls) == 12 + num_deaths  # every shard once, and those that an engine died at
-    assert caplog.text.count("is replaced: EngineDeadError: EngineCore") == num_deaths
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_shard_at_which_two_engines_died_is_given_up_and_the_others_are_done(tmp_path):
-    computes = [Mortal(lambda _, index: index == 1) for _ in range(5)]
-    job = job_of(tmp_path, computes[0])
-    report = supervise(job, ThreadLauncher(job, computes), num_engines=2, silence_seconds=600)
-    assert sum(compute.calls.count(1) for compute in computes) == 2
-    assert report.summary == "5 squared, 0 reused, 1 failed"
-    assert report.failures[1].startswith("EngineDeadError: EngineCore")

@@ -1,20 +1,15 @@
-"""A stop rule limits the shards of a run, in one process and with several engines."""
+"""A stop rule limits the shards of a run."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineSpec, ShardLimit, read_heartbeats, write_shard_limit
-from encore.runs.engine_supervisor import EngineState, supervise
 from encore.runs.run_files import Shard, ShardState, ShardTable, run_status
-from encore.runs.shard_runner import NEVER_STOP, EarlyStop, Job, ReportRows, RunReport, work_through
-from tests.runs.test_engine import only_engine
+from encore.runs.shard_runner import NEVER_STOP, EarlyStop, Job, ReportRows, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
 
 NUM_SHARDS = 8
@@ -80,46 +75,6 @@ class Bench:
         ]
 
 
-class ThreadLauncher:
-    """Starts engines as threads of this process."""
-
-    def __init__(self, job: Callable[[], Job]) -> None:
-        self.job, self.threads, self.jobs = job, dict[str, threading.Thread](), dict[str, Job]()
-
-    def adopt(self, run_key: str) -> Sequence[EngineSpec]:
-        return ()
-
-    def start(self, spec: EngineSpec) -> None:
-        job = replace(self.job(), cancelled=threading.Event())
-        thread = threading.Thread(
-            target=work_as_engine, args=(job, spec), kwargs={"silence_seconds": 60}
-        )
-        self.threads[spec.name], self.jobs[spec.name] = thread, job
-        thread.start()
-
-    def state(self, name: str) -> EngineState:
-        return EngineState("running" if self.threads[name].is_alive() else "ended")
-
-    def stop(self, name: str, *, kill: bool = False) -> None:
-        self.jobs[name].cancelled.set()
-
-    def close(self) -> None:
-        for thread in self.threads.values():
-            thread.join(10)
-            assert not thread.is_alive()
-
-
-def supervised(bench: Bench, *, num_engines: int = 2) -> RunReport:
-    launcher = ThreadLauncher(bench.job)
-    return supervise(bench.job(), launcher, num_engines=num_engines, silence_seconds=60)
-
-
-@pytest.fixture(autouse=True)
-def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("engine", "engine_supervisor"):
-        monkeypatch.setattr(f"encore.runs.{name}._POLL_SECONDS", 0.05)
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_one_process_works_through_the_rounds_and_starts_its_model_once(tmp_path, num_workers):
     bench = Bench(tmp_path)
@@ -134,30 +89,9 @@ def test_one_process_works_through_the_rounds_and_starts_its_model_once(tmp_path
     assert (report.summary, report.early_stop) == ("3 squared, 5 reused, 0 failed", None)
 
 
-def test_engines_take_only_shards_of_open_rounds_and_start_once(tmp_path):
-    bench = Bench(tmp_path)
-    report = supervised(bench)
-    assert report.summary == "5 squared, 0 reused, 0 failed"
-    assert report.early_stop == ("enough", True)
-    assert (bench.early(), len(bench.starts)) == ([], 2)
-    assert {beat.state for beat in read_heartbeats(tmp_path / "run").values()} == {"ended"}
-    assert supervised(bench).summary == "0 squared, 5 reused, 0 failed"  # no engine is started
-    assert len(bench.starts) == 2
-
-
-@pytest.mark.parametrize("run", [supervised, lambda bench: work_through(bench.job())])
-def test_after_a_failed_shard_no_further_round_opens(tmp_path, run):
+def test_after_a_failed_shard_no_further_round_opens(tmp_path):
     bench = Bench(tmp_path, fails=frozenset({1}))
-    report = run(bench)
+    report = work_through(bench.job())
     assert (report.summary, report.early_stop) == ("1 squared, 0 reused, 1 failed", None)
     assert report.failures[1].startswith("RuntimeError: square 1 is round")
     assert (bench.finished(), bench.early()) == ({0}, [])
-
-
-def test_an_engine_without_a_supervisor_ends(tmp_path, monkeypatch):
-    bench = Bench(tmp_path)
-    job = replace(bench.job(), stop_rule=NEVER_STOP)
-    job.run_dir.mkdir()
-    write_shard_limit(job.run_dir, ShardLimit(num_open_shards=2, is_final=False, version=1))
-    report = work_as_engine(job, only_engine(job), silence_seconds=0.3)
-    assert report.summary == "2 squared, 0 reused, 0 failed"
