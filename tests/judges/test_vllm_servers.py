@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,7 +50,7 @@ def standin(tmp_path: Path) -> Standin:
     return Standin(tmp_path / "standin")
 
 
-def servers_of(standin: Standin, *, num_servers: int = 2, **options: float) -> LocalServers:
+def servers_of(standin: Standin, *, num_servers: int = 2, **options: Any) -> LocalServers:
     """Return servers that are stand-ins, with their logs beside the orders."""
     return LocalServers(
         shares=[{}] * num_servers,
@@ -60,7 +61,7 @@ def servers_of(standin: Standin, *, num_servers: int = 2, **options: float) -> L
 
 
 @contextmanager
-def served(folder: Path, standin: Standin, **options: float) -> Iterator[ServedJudge]:
+def served(folder: Path, standin: Standin, **options: Any) -> Iterator[ServedJudge]:
     """Open a judge on stand-ins; all of them have ended afterwards."""
     judge = ServedJudge(JudgeConfig(model=str(folder)), servers=servers_of(standin, **options))
     try:
@@ -221,6 +222,16 @@ def test_starts_count_anew_after_a_finished_prompt(folder, standin):
                 event="the replacement",
             )
         ask(judge, num=1)
+
+
+def test_a_server_whose_prompts_fail_is_given_up(folder, standin):
+    standin.order(dies_at=1)
+    with (
+        served(folder, standin, num_servers=1) as judge,
+        pytest.raises(JudgeUnavailableError, match=r"exit code 1: .*after 3 starts"),
+    ):
+        ask(judge, num=1)
+    assert len(standin.pids) == 3
 
 
 def test_an_error_that_every_server_meets_is_one_error_with_the_cause(folder, standin):

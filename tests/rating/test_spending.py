@@ -70,9 +70,8 @@ def test_a_run_ends_within_its_budget_and_goes_on_with_a_larger_one(study, budge
 
 
 def test_engines_and_runs_priced_by_the_hour_keep_a_budget_by_whole_shards(study):
-    judge = PaidJudge()
-    run = opened(study, judge, budget=0.01)
-    work_through(run.job(is_supervised=True))
+    judge = PaidJudge(is_remote=False)  # as several engines of this machine
+    work_through(opened(study, judge, budget=0.01).job())
     assert judge.num_asked == 200  # the first shard, which tells the cost of a pair
     work_through(opened(study, judge, budget=0.01, price_gpu_hour=1).job())
     assert judge.num_asked == 200

@@ -1,0 +1,116 @@
+"""A run with several engines: what a killed driver, a second driver and their clocks do to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from encore.data.rating_runs import list_runs, run_status
+from encore.judges.base import Reply
+from encore.runs.shard_runner import work_through
+from tests.judges.standin_vllm import Standin
+from tests.rating.conftest import NUM_PAIRS
+from tests.rating.served_driver import rate_with_standins
+from tests.rating.test_rating_run import opened
+from tests.worlds.judges import ScriptedJudge
+from tests.worlds.servers import wait_until
+from tests.worlds.tiny_judge import make_tiny_judge
+
+pytestmark = pytest.mark.timeout(120)
+
+NUM_PROMPTS = NUM_PAIRS * 20
+_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_judge(tmp_path_factory.mktemp("judges") / "tiny", max_model_len=2048)
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> Standin:
+    return Standin(tmp_path / "standin")
+
+
+def driver(
+    study: Path, judge: Path, standin: Standin, *, num_servers: int
+) -> subprocess.Popen[Any]:
+    command = [sys.executable, "-m", "tests.rating.served_driver"]
+    return subprocess.Popen(
+        [*command, str(study), str(judge), str(standin.folder), str(num_servers)]
+    )
+
+
+def num_asked(standin: Standin) -> int:
+    """Return the number of prompts that servers answered, repeated ones included."""
+    return len(standin.lines("prompts"))
+
+
+def check_complete(study: Path) -> None:
+    """Check that the study's one run has each rating once."""
+    [run_dir] = list_runs(study / "ratings")
+    status = run_status(run_dir)
+    assert status.is_complete
+    assert len([*run_dir.glob("shard-*.parquet")]) == NUM_PAIRS // 5
+    rows = [row for path in status.paths for row in pq.read_table(path).to_pylist()]
+    keys = {(row["pair_id"], row["response"], row["rule_id"]) for row in rows}
+    assert len(keys) == len(rows) == NUM_PROMPTS
+    assert not [*run_dir.glob("replies-*")]
+
+
+def test_a_killed_driver_loses_no_reply_and_the_same_command_goes_on(study, judge, standin):
+    """A prompt is asked twice only if its request was under way when the driver was killed."""
+    standin.order(seconds=0.3)
+    process = driver(study.path, judge, standin, num_servers=2)
+    wait_until(
+        lambda: any(study.path.glob("ratings/*/replies-*")), seconds=_SECONDS, event="replies"
+    )
+    process.kill()
+    process.wait()
+    wait_until(
+        lambda: not any(map(psutil.pid_exists, standin.pids)), seconds=_SECONDS, event="the end"
+    )
+    before = num_asked(standin)
+    kept = sum(
+        len(path.read_bytes().splitlines()) for path in study.path.glob("ratings/*/replies-*")
+    )
+    done = sum(pq.read_metadata(path).num_rows for path in study.path.glob("ratings/*/shard-*"))
+    assert kept
+    result = rate_with_standins(study.path, judge, standin.folder)
+    assert not result.report.failures
+    assert result.report.computed("num_kept") == kept
+    assert num_asked(standin) - before == NUM_PROMPTS - done - kept
+    check_complete(study.path)
+
+
+def test_two_drivers_share_a_run_by_its_locks(study, judge, standin):
+    standin.order(seconds=0.1)
+    drivers = [driver(study.path, judge, standin, num_servers=1) for _ in range(2)]
+    assert [process.wait(_SECONDS) for process in drivers] == [0, 0]
+    assert num_asked(standin) == NUM_PROMPTS
+    check_complete(study.path)
+
+
+@dataclass
+class SlowJudge(ScriptedJudge):
+    """Judge that takes 0.3 s for a shard."""
+
+    def reply(self, *args: Any, **options: Any) -> list[Reply]:
+        options["on_progress"](0)
+        time.sleep(0.3)
+        return super().reply(*args, **options)
+
+
+def test_engine_seconds_are_those_of_the_engines(study):
+    """Two engines have four shards of 0.3 s at work: each shard takes half of one engine's time."""
+    report = work_through(opened(study, SlowJudge(num_engines=2)).job())
+    for state in report.outcomes:
+        assert 0.15 <= state.footer["engine_seconds"] < 0.3
