@@ -165,9 +165,7 @@ class ServedJudge:
             wait_for_server=_WAIT_MINUTES,
             api_key_env=_KEY_VARIABLE,
         )
-        client = HttpJudge(config)
-        client.tokenizer = self.tokenizer
-        return client
+        return HttpJudge(config, tokenizer=self.tokenizer, servers_change=True)
 
     def _watch(self, client: HttpJudge, first_urls: Sequence[str]) -> None:
         """Replace lost servers, and tell the client the addresses of now, until the judge closes.
@@ -184,7 +182,7 @@ class ServedJudge:
                         known_urls.add(url)
                     except EncoreError as error:  # it was lost meanwhile: the next check says so
                         logger.info("%s cannot be asked yet: %s", url, error)
-                for url in known_urls - urls if known_urls & urls else ():  # never the last one
+                for url in known_urls - urls:
                     client.drop_server(url)
                     known_urls.remove(url)
         except Exception as error:  # noqa: BLE001 - the replies that wait raise it

@@ -35,7 +35,7 @@ from encore.data.records import RESPONSES, Response, RuleSet
 from encore.data.rule_sets import load_rule_set
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study
-from encore.judges import open_judge
+from encore.judges import open_engines, open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
@@ -351,7 +351,7 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
 def open_rating_judge(config: RatingConfig) -> Judge:
     """Open the judge of a rating run, with as many engines as its config has."""
     engines = config.engines if isinstance(config, EngineRatingConfig) else 1
-    return open_judge(config.judge, engines=engines)
+    return open_judge(config.judge) if engines == 1 else open_engines(config.judge, engines)
 
 
 def run_over(
