@@ -260,7 +260,7 @@ class HttpJudge:
 
         on_progress(0)
         try:
-            num_tasks = min(len(prompts), self.config.concurrency * len(servers))
+            num_tasks = min(len(prompts), self.config.concurrency * max(1, len(servers)))
             servers.run(_in_tasks(send_requests, num_tasks), on_tick=report)
         finally:
             pass_replies_on()

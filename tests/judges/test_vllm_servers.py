@@ -261,7 +261,7 @@ def test_a_run_ends_when_its_last_server_is_given_up(folder, standin):
                     os.kill(pid, signal.SIGKILL)
 
         with pytest.raises(JudgeUnavailableError, match="no vLLM server is left"):
-            ask(judge, on_progress=kill_all, num=400)
+            ask(judge, on_progress=kill_all, num=100)
 
 
 def test_a_taken_port_is_another_start(folder, standin, monkeypatch):
