@@ -106,7 +106,7 @@ def _refuse_unknown_args(judge: VllmJudge) -> None:
     """Refuse engine arguments that the server would read as its own, such as a port.
 
     Raises:
-        JudgeUnavailableError: The argument's name.
+        JudgeUnavailableError: It names the first unknown argument.
     """
     names = judge.config.engine_args.keys() - judge.SPEED_ARGS
     if not names:
@@ -168,7 +168,7 @@ class ServerSource(Protocol):
         """Replace lost servers; return the base URLs of those that are there to be asked.
 
         Raises:
-            JudgeUnavailableError: None is left.
+            JudgeUnavailableError: No server is left to be asked.
         """
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ def wait_until_healthy(
 
     Args:
         url: Base URL of the server.
-        process: The server's process.
+        process: The process that runs the server.
         timeout_seconds: Longest time to wait.
         api_key: Key of the server; None if it wants none.
 
@@ -384,7 +384,7 @@ class LocalServers:
         """Replace lost servers; return the base URLs of those that have answered.
 
         Raises:
-            JudgeUnavailableError: None is left.
+            JudgeUnavailableError: No server is left to be asked.
         """
         for slot in self.slots:
             if not slot.error and (reason := self._loss(slot)):

@@ -25,7 +25,7 @@ def text_of(token_ids: list[int]) -> str:
 
 
 class Standin:
-    """What tests order from servers, and what these do.
+    """Orders of a test to its servers, and the record of what they did.
 
     Attributes:
         folder: Folder that all servers of a test share.

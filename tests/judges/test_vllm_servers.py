@@ -124,8 +124,8 @@ def test_the_servers_name_holds_what_can_change_a_reply(folder):
     name = served_name(VllmJudge(config))
     assert name.startswith(f"{folder.name}@")
     for changes in ({"dtype": "bfloat16"}, {"max_model_len": 512}, {"engine_args": {"seed_": 1}}):
-        other = VllmJudge(JudgeConfig(model=str(folder), **changes))
-        assert served_name(other) != name
+        changed_judge = VllmJudge(JudgeConfig(model=str(folder), **changes))
+        assert served_name(changed_judge) != name
     faster = config.model_copy(update={"engine_args": {"max_num_seqs": 8}})
     assert served_name(VllmJudge(faster)) == name
 
@@ -208,7 +208,6 @@ def test_a_server_is_given_up_after_three_starts_and_the_others_go_on(folder, st
 
 
 def test_starts_count_anew_after_a_finished_prompt(folder, standin):
-    standin.order(dies_at=3)
     with served(folder, standin, num_servers=1) as judge:
         for number in range(1, 6):
             ask(judge, num=1)
@@ -268,11 +267,11 @@ def test_a_taken_port_is_another_start(folder, standin, monkeypatch):
     """The first of two ports is taken when the server comes to listen."""
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         free_port = LocalServers._start.__globals__["_free_port"]
-        ports = [taken.getsockname()[1]]
+        ports = [listener.getsockname()[1]]
         monkeypatch.setattr(
             "encore.judges.vllm_servers._free_port", lambda: ports.pop() if ports else free_port()
         )
@@ -280,7 +279,7 @@ def test_a_taken_port_is_another_start(folder, standin, monkeypatch):
         try:
             [url] = servers.start(VllmJudge(JudgeConfig(model=str(folder))))
             assert len(standin.pids) == 2
-            assert str(taken.getsockname()[1]) not in url
+            assert str(listener.getsockname()[1]) not in url
         finally:
             servers.close()
 
