@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, option, unkeyed_option
@@ -23,6 +23,11 @@ _prices = partial(unkeyed_option, group="Prices")
 #: Largest options for the tokens of a reply: of a rating alone, and with thinking before it.
 MAX_RATING_REPLY_TOKENS, MAX_THINKING_REPLY_TOKENS = 512, 32_768
 
+_MAX_ENGINES = 1024
+#: The form shows the limits; `_checked_engines` says them in one sentence.
+_NumEngines = Annotated[
+    int, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MAX_ENGINES})
+]
 
 PromptLayout = Literal["paper", "conversation-first", "demand-first", "all-rules"]
 
@@ -136,11 +141,17 @@ class RatingConfig(StageConfig):
         return self
 
 
+def _checked_engines(engines: int | Literal["auto"]) -> int | Literal["auto"]:
+    if engines != "auto" and not 1 <= engines <= _MAX_ENGINES:
+        raise ValueError(f"expected a whole number from 1 to {_MAX_ENGINES}, or auto")
+    return engines
+
+
 class EngineRatingConfig(RatingConfig):
     """Options of a rating run that several engines may share. Any number continues the same run."""
 
-    engines: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = unkeyed_option(
-        1, group="Engines", beside_recipe=True
+    engines: Annotated[_NumEngines | Literal["auto"], AfterValidator(_checked_engines)] = (
+        unkeyed_option(1, group="Engines", beside_recipe=True)
     )
     """Number of engines that share the prompts. One is in this process. More are vLLM servers, each
     with its own GPUs, that this process starts and ends; on a Prefect server they are runs on the

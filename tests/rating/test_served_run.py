@@ -13,6 +13,7 @@ import pytest
 
 from encore.data.rating_runs import list_runs, run_status
 from encore.rating import shard_rating
+from encore.rating.rating_options import EngineRatingConfig
 from encore.runs.shard_runner import work_through
 from tests.judges.standin_vllm import Standin
 from tests.rating.conftest import NUM_PAIRS
@@ -103,3 +104,33 @@ def test_engine_seconds_are_those_of_the_engines(study, monkeypatch, num_engines
     monkeypatch.setattr(shard_rating._ProgressWatch, "seconds", 8.0)
     report = work_through(opened(study, ScriptedJudge(num_engines=num_engines)).job())
     assert {state.footer["engine_seconds"] for state in report.outcomes} == {engine_seconds}
+
+
+@pytest.mark.parametrize(
+    ("engines", "backend", "message"),
+    [
+        (0, "vllm", "expected a whole number from 1 to 1024, or auto"),
+        (1025, "vllm", "expected a whole number from 1 to 1024, or auto"),
+        (2, "transformers", "--engines 2: engines are vLLM servers, .* share the run by --slice"),
+        ("auto", "http", "--engines auto: engines are vLLM servers, .* several servers to --base"),
+    ],
+)
+def test_engines_that_no_judge_can_have_are_refused(engines, backend, message):
+    judge = {"model": "judge", "backend": backend}
+    judge |= {"base_url": "http://127.0.0.1:1/v1"} if backend == "http" else {}
+    with pytest.raises(ValueError, match=message):
+        EngineRatingConfig.model_validate({"judge": judge, "engines": engines})
+
+
+def test_one_engine_starts_nothing_and_imports_no_client():
+    code = (
+        "import sys; from encore.rating.rating_run import open_rating_judge; "
+        "from encore.rating.rating_options import EngineRatingConfig; "
+        "judge = open_rating_judge(EngineRatingConfig(judge={'model': 'encore/demo/judge'})); "
+        "print(type(judge).__name__, sorted({'openai', 'httpx2', 'encore.judges.served_judge', "
+        "'encore.judges.vllm_servers', 'encore.judges.http_judge'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert result.stdout == "VllmJudge []\n"
