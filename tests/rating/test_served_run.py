@@ -127,7 +127,7 @@ def test_one_engine_starts_nothing_and_imports_no_client():
         "import sys; from encore.rating.rating_run import open_rating_judge; "
         "from encore.rating.rating_options import EngineRatingConfig; "
         "judge = open_rating_judge(EngineRatingConfig(judge={'model': 'encore/demo/judge'})); "
-        "print(type(judge).__name__, sorted({'openai', 'httpx2', 'encore.judges.served_judge', "
+        "print(type(judge).__name__, sorted({'openai', 'encore.judges.served_judge', "
         "'encore.judges.vllm_servers', 'encore.judges.http_judge'} & set(sys.modules)))"
     )
     result = subprocess.run(
