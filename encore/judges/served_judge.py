@@ -22,7 +22,7 @@ from encore.judges.base import (
 from encore.judges.http_judge import HttpJudge
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
-from encore.judges.vllm_servers import ServerSource, served_name
+from encore.judges.vllm_servers import LOOPBACK, ServerSource, served_name
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,13 @@ _KEY_VARIABLE = "ENCORE_SERVER_KEY"
 def _without_name(reply: Reply) -> Reply:
     """Return a reply without the name of the servers' model: it is the judge that was asked."""
     return replace(reply, answered_by="")
+
+
+def _leave_out_proxies() -> None:
+    """Let clients of this process reach servers on loopback without a proxy of the network."""
+    for name in ("no_proxy", "NO_PROXY"):
+        hosts = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, LOOPBACK]))
 
 
 class ServedJudge:
@@ -154,6 +161,7 @@ class ServedJudge:
 
     def _open_client(self, urls: Sequence[str]) -> HttpJudge:
         """Return the client of some servers, with this judge's tokenizer."""
+        _leave_out_proxies()
         if self.servers.api_key is not None:
             os.environ[_KEY_VARIABLE] = self.servers.api_key
         config = JudgeConfig(

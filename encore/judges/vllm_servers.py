@@ -27,6 +27,8 @@ from encore.runs.run_files import run_key_of
 
 logger = logging.getLogger(__name__)
 
+#: Address of the servers of this machine.
+LOOPBACK = "127.0.0.1"
 #: Starts of a server without a finished prompt between them, and the time that one may take.
 _MAX_STARTS, _START_SECONDS = 3, 3600.0
 #: A server at work that computed no token for so long is lost.
@@ -60,7 +62,7 @@ def served_name(judge: VllmJudge) -> str:
 
 
 def server_command(
-    judge: VllmJudge, *, port: int, host: str = "127.0.0.1", served_name: str
+    judge: VllmJudge, *, port: int, host: str = LOOPBACK, served_name: str
 ) -> list[str]:
     """Return the command of a vLLM server with the engine that the judge has in this process.
 
@@ -224,7 +226,11 @@ class ServerProcess:
             log.seek(max(0, self.log_path.stat().st_size - _NUM_LOG_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
             texts = [text for line in lines if (text := _without_prefix(line))]
-            errors = [text for text in texts if _ERROR_LINE.match(text)]
+            errors = [  # the first line of a config's error says only how many there are
+                f"{text} {following}" if "validation error" in text else text
+                for text, following in zip(texts, [*texts[1:], ""], strict=True)
+                if _ERROR_LINE.match(text)
+            ]
             causes = [text for text in errors if "root cause" not in text.lower()]
             for candidates in (causes, errors, texts):
                 if candidates:
@@ -424,7 +430,7 @@ class LocalServers:
         slot.answered_at = slot.progress_at = now
         slot.process = ServerProcess.start(
             command,
-            url=f"http://127.0.0.1:{port}/v1",
+            url=f"http://{LOOPBACK}:{port}/v1",
             environment=server_environment(self.judge, self.shares[slot.number]),
             log_path=self.log_dir / f"server-{slot.number}.log",
         )
@@ -477,6 +483,6 @@ class LocalServers:
 def _free_port() -> int:
     """Return a port that nothing listens on. A server that finds it taken is started again."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((LOOPBACK, 0))
         port: int = listener.getsockname()[1]
         return port

@@ -119,6 +119,15 @@ def test_servers_share_the_prompts_and_the_key_of_a_service_is_not_sent(
     assert len(standin.lines("prompts")) == len(replies)  # each prompt once
 
 
+def test_servers_of_this_machine_are_asked_without_the_networks_proxy(folder, standin, monkeypatch):
+    monkeypatch.setenv("no_proxy", "example.org")
+    for name in ("NO_PROXY", "http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "" if name == "NO_PROXY" else "http://127.0.0.1:9")
+    with served(folder, standin, num_servers=1) as judge:
+        ask(judge, num=1)
+    assert os.environ["no_proxy"] == "example.org,127.0.0.1"
+
+
 def test_the_servers_name_holds_what_can_change_a_reply(folder):
     config = JudgeConfig(model=str(folder))
     name = served_name(VllmJudge(config))
