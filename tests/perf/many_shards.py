@@ -1,10 +1,9 @@
 """Measure the work per shard of runs with more and more shards: it must not grow.
 
-    python -m tests.perf.many_shards [--shards 200 2000 20000] [--engines 2] [--strace]
+    python -m tests.perf.many_shards [--shards 200 2000 20000] [--strace]
 
 A scripted judge answers at once, and a shard has one pair under two rules: what is left is the
-work of a shard itself. One process rates, or a supervisor and engines as threads of one process.
-With --strace a further run of each size counts system calls. Targets: CPU seconds a shard of 20,000
+work of a shard itself. With --strace a further run of each size counts system calls. Targets: CPU seconds a shard of 20,000
 shards at most 1.5 times that of 200; `encore status` of 20,000 shards at most 6 s.
 """
 
