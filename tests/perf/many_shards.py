@@ -3,8 +3,9 @@
     python -m tests.perf.many_shards [--shards 200 2000 20000] [--strace]
 
 A scripted judge answers at once, and a shard has one pair under two rules: what is left is the
-work of a shard itself. With --strace a further run of each size counts system calls. Targets: CPU seconds a shard of 20,000
-shards at most 1.5 times that of 200; `encore status` of 20,000 shards at most 6 s.
+work of a shard itself. With --strace a further run of each size counts system calls. Targets: CPU
+seconds a shard of 20,000 shards at most 1.5 times that of 200; `encore status` of 20,000 shards at
+most 6 s.
 """
 
 from __future__ import annotations
