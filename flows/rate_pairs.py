@@ -5,12 +5,12 @@ As a command, with or without a Prefect server: ``python -m flows.rate_pairs STU
 
 from __future__ import annotations
 
-from encore.runs.engine_messages import EngineSpec
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.rating.rating_options import RateConfig
+from encore.runs.engine_messages import EngineSpec
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from encore.runs.engine_supervisor import EngineRows
 from prefect.artifacts import Artifact, MarkdownArtifact, TableArtifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
+from encore.runs.engine_supervisor import EngineRows
 from tasks.server_calls import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want

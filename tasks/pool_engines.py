@@ -10,8 +10,6 @@ from functools import partial
 from typing import Literal, TypedDict, TypeVar
 from uuid import UUID
 
-from encore.runs.engine_messages import EngineSpec
-from encore.runs.engine_supervisor import EngineState, ShowEngines
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
@@ -23,6 +21,8 @@ from prefect.tasks import Task
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError
 from encore.rating.rating_options import RateConfig
+from encore.runs.engine_messages import EngineSpec
+from encore.runs.engine_supervisor import EngineState, ShowEngines
 from encore.scoring.scoring_options import ScoreConfig
 from tasks.artifacts import EngineTable
 from tasks.server_calls import best_effort, run_logger

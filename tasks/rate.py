@@ -10,10 +10,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineSpec
-from encore.runs.engine_supervisor import supervise
-from encore.runs.local_engines import JobRunner
 from prefect.runtime import deployment
 
 from encore.core.config import StageConfig, option
@@ -22,6 +18,10 @@ from encore.data.study import open_study
 from encore.rating.rating_options import RateConfig, RatingConfig
 from encore.rating.rating_run import open_run, run_rating_job
 from encore.rating.replies import note_on_refusals
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineSpec
+from encore.runs.engine_supervisor import supervise
+from encore.runs.local_engines import JobRunner
 from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter

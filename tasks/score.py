@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineSpec
 from prefect.runtime import deployment
 
 from encore.core.config import StageConfig
 from encore.data.study import open_study
+from encore.runs.engine import work_as_engine
+from encore.runs.engine_messages import EngineSpec
 from encore.scoring.scoring_options import ScoreConfig
 from encore.scoring.scoring_run import ScoreResult, score_study, score_with_engines
 from tasks.flow_reporter import FlowReporter
