@@ -228,7 +228,7 @@ class ServerProcess:
             texts = [text for line in lines if (text := _without_prefix(line))]
             errors = [  # the first line of a config's error says only how many there are
                 f"{text} {following}" if "validation error" in text else text
-                for text, following in zip(texts, [*texts[1:], ""], strict=True)
+                for text, following in zip(texts, [*texts[1:], ""], strict=False)
                 if _ERROR_LINE.match(text)
             ]
             causes = [text for text in errors if "root cause" not in text.lower()]
