@@ -14,7 +14,7 @@ from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from tasks.notify import notify_of_failure
-from tasks.server_calls import forget_waiting_calls, wait_for_server
+from tasks.server_calls import forget_waiting_calls, silence_outage_logs, wait_for_server
 
 Parameters = ParamSpec("Parameters")
 
@@ -39,6 +39,7 @@ def study_flow(
         @functools.wraps(function)
         def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> State:
             forget_waiting_calls()
+            silence_outage_logs()
             try:
                 state = function(*args, **kwargs)
             except Exception:

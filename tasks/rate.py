@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from encore.runs.shard_runner import RunReport
 from tasks.artifacts import publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_engines import pool_engines
-from tasks.shard_tasks import shard_tasks
+from tasks.rate_shard import shards_as_tasks
 from tasks.stage_task import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
@@ -84,13 +85,12 @@ def rate_shards(
             run_job = partial(
                 supervise, **engines, silence_seconds=silence_seconds, reporter=reporter
             )
-        with closing(run.judge), shard_tasks() as with_shard_tasks:
+        with closing(run.judge):
             job = run.job(
-                retries=attempts.shard_retries,
-                is_supervised=spec is not None or deployment.id is not None,
-                reporter=reporter,
+                is_supervised=spec is not None or deployment.id is not None, reporter=reporter
             )
-            report = run_job(with_shard_tasks(job))
+            run_attempts = shards_as_tasks(job, retries=attempts.shard_retries)
+            report = run_job(replace(job, run_attempts=run_attempts))
         reporter.show_progress()
         if spec is None:
             if note := note_on_refusals(report):

@@ -1,7 +1,8 @@
 """Call a Prefect server that may be away for minutes: the work goes on, and calls wait for it.
 
 Prefect's own client tries a call again for more than a minute, in the thread that made it, and then
-raises. While a stage works, the server is called through `best_effort` alone.
+raises. While a stage works, the server is called through `best_effort` alone. The states of tasks
+are events, which Prefect's client keeps until a server takes them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import contextvars
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -19,8 +21,11 @@ from typing import TypeVar
 import httpx
 from prefect import get_run_logger
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import TaskRun
+from prefect.context import TaskRunContext
 from prefect.exceptions import MissingContextError, PrefectException
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.utilities.engine import emit_task_run_state_change_event
 
 Result = TypeVar("Result")
 
@@ -31,6 +36,12 @@ _ANSWER_SECONDS = 5.0
 _MIN_PAUSE_SECONDS, _PAUSE_PER_SECOND, _MAX_PAUSE_SECONDS = 10.0, 10.0, 60.0
 _POLL_SECONDS = 2.0
 _MAX_WAIT_SECONDS = 3600.0
+#: Newest task runs of which a server that comes back is told again.
+_MAX_RECENT = 2000
+#: Loggers of Prefect that write a line for each event that a server which is away does not take.
+_EVENT_LOGGERS = ("prefect.events.clients", "prefect._internal.concurrency")
+#: Further lines of an outage come within so long.
+_OUTAGE_LINE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -42,12 +53,18 @@ class _ServerState:
         is_away: True if the last call had no answer.
         next_call: Monotonic time before which no call is tried.
         waiting_calls: Calls to make when the server is back, by name.
+        recent_task_runs: Newest task runs, each with the context in which it runs.
+        last_event_line: Time of the last line on an event that found no server.
     """
 
     lock: Lock = field(default_factory=Lock)
     is_away: bool = False
     next_call: float = 0.0
     waiting_calls: dict[str, Callable[[], object]] = field(default_factory=dict)
+    last_event_line: float = 0.0
+    recent_task_runs: deque[tuple[TaskRun, contextvars.Context]] = field(
+        default_factory=lambda: deque(maxlen=_MAX_RECENT)
+    )
 
 
 _server = _ServerState()
@@ -95,9 +112,41 @@ def best_effort(call: Callable[[], Result], *, retry_name: str | None = None) ->
     return result
 
 
-def is_server_away() -> bool:
-    """Return True if the last call of the server that was tried had no answer."""
-    return _server.is_away
+def remember_task_run() -> None:
+    """Have a server that comes back told again of the task run that this code runs in.
+
+    A server that is killed loses events that it had taken and not stored. One that it knows already
+    changes nothing.
+    """
+    context = TaskRunContext.get()
+    assert context is not None, "called in a task"
+    _server.recent_task_runs.append((context.task_run, contextvars.copy_context()))
+
+
+def _tell_of_recent_task_runs() -> None:
+    for task_run, context in list(_server.recent_task_runs):
+        state = task_run.state
+        context.copy().run(
+            emit_task_run_state_change_event, task_run, initial_state=None, validated_state=state
+        )
+
+
+def silence_outage_logs() -> None:
+    """Have Prefect's client log that events find no server once an outage, not for each event."""
+    for name in _EVENT_LOGGERS:
+        logging.getLogger(name).addFilter(_is_news_of_events)
+
+
+def _is_news_of_events(record: logging.LogRecord) -> bool:
+    """Return False for a line on an event that is sent again later."""
+    if record.name == "prefect._internal.concurrency":
+        return "failed to process item" not in str(record.msg) or "EventsWorker" not in str(
+            record.args
+        )
+    if not str(record.msg).startswith("Unable to connect"):
+        return True
+    last, _server.last_event_line = _server.last_event_line, record.created
+    return record.created - last > _OUTAGE_LINE_SECONDS
 
 
 def wait_for_server(*, timeout_seconds: float = _MAX_WAIT_SECONDS) -> bool:
@@ -121,6 +170,7 @@ def wait_for_server(*, timeout_seconds: float = _MAX_WAIT_SECONDS) -> bool:
                 return False
             time.sleep(_POLL_SECONDS)
         run_logger().info("Prefect server is back after %.0f s", time.monotonic() - started_at)
+        _tell_of_recent_task_runs()
     _make_waiting_calls()
     return True
 
@@ -129,6 +179,7 @@ def forget_waiting_calls() -> None:
     """Drop the calls that wait: they belong to a flow run that is over."""
     with _server.lock:
         _server.waiting_calls.clear()
+        _server.recent_task_runs.clear()
 
 
 def run_logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
@@ -172,6 +223,7 @@ def _set_state(*, is_away: bool, reason: str = "", call_seconds: float = 0.0) ->
         run_logger().warning("Prefect server is away (%s); the stage goes on", reason)
     elif was_away and not is_away:
         run_logger().info("Prefect server is back")
+        _tell_of_recent_task_runs()
 
 
 def _make_waiting_calls() -> None:

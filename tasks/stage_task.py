@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import httpx
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.logging import get_logger
 from prefect.tasks import Task
@@ -24,7 +23,7 @@ from prefect.tasks import Task
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, stops_the_run
 from encore.core.settings import prepare_environment
-from tasks.server_calls import best_effort, is_server_away
+from tasks.server_calls import remember_task_run
 
 Result = TypeVar("Result")
 
@@ -68,6 +67,7 @@ def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | Non
         persist_result=False,
     )
     def attempt() -> Result:
+        remember_task_run()
         prepare_environment()
         try:
             return work()
@@ -75,18 +75,7 @@ def run_stage(name: str, work: Callable[[], Result], *, attempts: Attempts | Non
             _release_memory(error)
             raise
 
-    state = attempt(return_state=True)
-    if is_server_away():  # Prefect sends a task's state once; the server would show it as Running
-        best_effort(lambda: _set_task_state(state), retry_name=f"{state.state_details.task_run_id}")
-    return state.result()
-
-
-def _set_task_state(state: State[Any]) -> None:
-    without_result: State[Any] = State(type=state.type, name=state.name, message=state.message)
-    run_id = state.state_details.task_run_id
-    assert run_id is not None
-    with get_client(sync_client=True) as client:
-        client.set_task_run_state(run_id, without_result, force=True)
+    return attempt()
 
 
 def is_worth_another_attempt(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

@@ -15,7 +15,6 @@ and reports progress. A lock only saves work: `encore.runs.run_files` reads from
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import threading
@@ -60,6 +59,9 @@ _MAX_DEATHS, _NUM_SHOWN = 3, 300
 ReportRows = Callable[[int], None]
 #: Computes the rows of a shard.
 Compute = Callable[[Shard, ReportRows], ShardTable]
+#: Calls a function that computes and writes a shard, once or, after an error, several times. It
+#: returns what the function returned last, or raises what it raised last.
+RunAttempts = Callable[[Shard, Callable[[], ShardState]], ShardState]
 
 
 class EarlyStop(NamedTuple):
@@ -111,8 +113,7 @@ class Job:
         run_dir: The run's folder. It is created with the first shard.
         manifest: The run's identity and plan.
         compute: Computes the rows of a shard. Several workers call it from their own threads.
-        watch: Returns a context that is open while a shard is computed and written, and that
-            receives the error of either.
+        run_attempts: Makes the attempts at a shard. Default: one, in the thread of the worker.
         start: Called once before the first open shard, e.g. to start an engine. Returns the number
             of workers: with two, one shard is prepared or written while another computes.
         title: Title of the progress bar. Default: the manifest's ``DOING``.
@@ -129,7 +130,7 @@ class Job:
     run_dir: Path
     manifest: RunManifest
     compute: Compute
-    watch: Callable[[Shard], AbstractContextManager[None]] = lambda _: contextlib.nullcontext()
+    run_attempts: RunAttempts = lambda _, attempt: attempt()
     start: Callable[[], int] = lambda: 1
     title: str = ""
     shard_indices: Sequence[int] | None = None
@@ -271,22 +272,23 @@ def work_on(job: Job, shard: Shard, *, report_rows: ReportRows | None = None) ->
         for path in job.listing.temporary_files(shard.index):
             if lock == "held" or is_left_behind(path):
                 path.unlink(missing_ok=True)  # left by a killed process
-        return _compute_and_write(job, shard, report_unless_cancelled)
+        return job.run_attempts(
+            shard, partial(_compute_and_write, job, shard, report_unless_cancelled)
+        )
 
 
 def _compute_and_write(job: Job, shard: Shard, report_rows: ReportRows) -> ShardState:
     """Compute a shard and write it. An error is recorded in the run's folder."""
     try:
-        with job.watch(shard):
-            content = job.compute(shard, report_rows)
-            state = runs.write_shard(
-                job.run_dir,
-                job.manifest,
-                shard,
-                content,
-                listing=job.listing,
-                replaces_done=job.replaces_done,
-            )
+        content = job.compute(shard, report_rows)
+        state = runs.write_shard(
+            job.run_dir,
+            job.manifest,
+            shard,
+            content,
+            listing=job.listing,
+            replaces_done=job.replaces_done,
+        )
     except ShardClosedError:
         return ShardState(index=shard.index, state="missing", action="closed")
     except Exception as error:
