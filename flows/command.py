@@ -25,8 +25,6 @@ from tasks.tracking.store_uri import hide_secrets
 _SERVER_START_SECONDS = 180
 _ANSWER_SECONDS = 20
 _MAX_ANSWER_LENGTH = 200
-#: Parameter that a supervisor gives to the runs of its engines. It is no option of a command.
-_ENGINE_PARAMETER = "engine"
 
 
 def run_command(flow: Flow[..., State[Any]]) -> NoReturn:
@@ -36,11 +34,7 @@ def run_command(flow: Flow[..., State[Any]]) -> NoReturn:
     def call(**parameters: Any) -> None:
         run_flow(flow, **parameters)
 
-    signature = inspect.signature(flow.fn)
-    parameters = [
-        parameter for name, parameter in signature.parameters.items() if name != _ENGINE_PARAMETER
-    ]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__signature__ = inspect.signature(flow.fn)  # type: ignore[attr-defined]
     spec = sys.modules["__main__"].__spec__
     call_main(call, name=spec.name if spec else flow.fn.__module__)
 

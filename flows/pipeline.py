@@ -29,6 +29,7 @@ from flows.recipes import run_recipe, run_under_prefect
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_report, publish_tracked
 from tasks.flow_reporter import Tracker
+from tasks.pool_servers import ServersConfig
 from tasks.rate import ShardAttempts
 from tasks.stage_task import run_stage
 from tasks.tracking.study_runs import weighing_run
@@ -58,6 +59,7 @@ class PipelineConfig(StageConfig):
 def pipeline(
     config: PipelineConfig,
     attempts: ShardAttempts = ShardAttempts(),
+    servers: ServersConfig = ServersConfig(),
     tracking: TrackingConfig = TrackingConfig(),
 ) -> State:
     """Ingest pairs, have a judge rate them, measure the rules, weigh them, show that in MLflow.
@@ -69,7 +71,7 @@ def pipeline(
     values |= {"name": "pipeline", "about": "From preference pairs to weights."}
     recipe = make_recipe(values, origin="of flow pipeline")
     tracker = Tracker(study, tracking)
-    result = run_under_prefect(recipe, study, tracker=tracker, attempts=attempts)
+    result = run_under_prefect(recipe, study, tracker=tracker, attempts=attempts, servers=servers)
     report = run_stage("report", lambda: write_report(result.run_dir))
     publish_report(report, study=study)
     results = study / "recipes" / recipe.name

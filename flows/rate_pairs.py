@@ -14,13 +14,16 @@ from encore.runs.engine_messages import EngineSpec
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
+from tasks.pool_servers import ServersConfig
 from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage_task import run_stage
 
 
 @study_flow("rate-pairs", stage="rate")
 def rate_pairs(
-    config: RateConfig, attempts: ShardAttempts = ShardAttempts(), engine: EngineSpec | None = None
+    config: RateConfig,
+    attempts: ShardAttempts = ShardAttempts(),
+    servers: ServersConfig = ServersConfig(),
 ) -> State:
     """Have a judge rate a study under Prefect, shard by shard, with retries and a time limit.
 
@@ -32,9 +35,7 @@ def rate_pairs(
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    run_dir, report = rate_shards(config.study, config, attempts, spec=engine)
-    if engine is not None:  # its supervisor publishes the results of all engines
-        return Completed(message=report.summary)
+    run_dir, report = rate_shards(config.study, config, attempts, servers)
     publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
     return Completed(message=report.message, data=report)
 

@@ -20,6 +20,7 @@ from encore.recipes.recipe_run import run_recipe as run_stages
 from flows.study_flow import study_flow
 from tasks import artifacts
 from tasks.flow_reporter import FlowReporter, Tracker
+from tasks.pool_servers import ServersConfig
 from tasks.rate import ShardAttempts, rate_shards
 from tasks.stage_task import run_stage
 from tasks.tracking.tracking_options import TrackingConfig
@@ -41,6 +42,7 @@ def run_recipe(
     changes: dict[str, Any] | None = None,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: ShardAttempts = ShardAttempts(),
+    servers: ServersConfig = ServersConfig(),
 ) -> State:
     """Ingest, rate, analyze, weigh, train, gate, score, benchmark, export.
 
@@ -53,10 +55,11 @@ def run_recipe(
             them: `{"rating": {"limit": 200, "judge": {"model": "./judge"}}}`.
         tracking: The MLflow store and experiment.
         attempts: Number of attempts at a rating shard.
+        servers: Options of the judge's servers on the GPU pool.
     """
     chosen = changed(recipe if isinstance(recipe, Recipe) else load_recipe(recipe), changes or {})
     tracker = Tracker(study, tracking)
-    result = run_under_prefect(chosen, study, tracker=tracker, attempts=attempts)
+    result = run_under_prefect(chosen, study, tracker=tracker, attempts=attempts, servers=servers)
     artifacts.publish_tracked(tracker(now=True), study=study)
     num_now, num_before = len(result.done_now), len(result.done_before)
     message = f"{num_now} stages done, {num_before} were done before; {result.report.summary}"
@@ -66,7 +69,12 @@ def run_recipe(
 
 
 def run_under_prefect(
-    recipe: Recipe, study: Path, *, tracker: Tracker, attempts: ShardAttempts
+    recipe: Recipe,
+    study: Path,
+    *,
+    tracker: Tracker,
+    attempts: ShardAttempts,
+    servers: ServersConfig,
 ) -> RecipeResult:
     """Run a recipe in a flow: every stage is a task, its results are artifacts and in MLflow."""
 
@@ -83,4 +91,6 @@ def run_under_prefect(
             tracker(now=True)
         return result
 
-    return run_stages(recipe, study, call=call, rate=partial(rate_shards, attempts=attempts))
+    return run_stages(
+        recipe, study, call=call, rate=partial(rate_shards, attempts=attempts, servers=servers)
+    )

@@ -17,6 +17,7 @@ from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
+from tasks.flow_reporter import FlowReporter
 from tasks.stage_task import Attempts, retries_option, run_stage
 
 
@@ -27,11 +28,7 @@ class ScoringAttempts(Attempts):
 
 
 @study_flow("score", stage="score")
-def score(
-    config: ScoreConfig,
-    attempts: ScoringAttempts = ScoringAttempts(),
-    engine: EngineSpec | None = None,
-) -> State:
+def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
@@ -42,17 +39,15 @@ def score(
     """
 
     def work() -> ScoreResult:
-        from tasks.score import score_shards  # brings torch
+        from encore.scoring.scoring_run import score_study  # brings torch
 
-        result = score_shards(config, attempts, spec=engine)
-        if engine is None:
-            raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
+        reporter = FlowReporter("score", config.study)
+        result = score_study(open_study(config.study), config, reporter=reporter)
+        raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
         return result
 
     result = run_stage("score", work, attempts=attempts)
     num_scored = result.num_shards - result.num_reused
-    if engine is not None:  # its supervisor publishes the results of all engines
-        return Completed(message=f"{num_scored} shards scored")
     all_pairs, held_out = scoring_accuracies(open_study(config.study), result)
     paragraphs = [
         f"Scores of {result.num_pairs} pairs: `{result.out}`.",

@@ -63,18 +63,18 @@ def study_flow(
 
 
 def run_name(stage: str, parameters: Mapping[str, Any]) -> str:
-    """Return a flow run's name: study, stage, recipe, engine."""
+    """Return a flow run's name: study, or the judge that is served, stage, recipe."""
     paths = [
         _value(fields, name)
         for fields in (parameters, parameters.get("config"))
         for name in _STUDY_FIELDS
     ]
+    if judge := _value(parameters.get("config"), "judge") if not any(paths) else None:
+        paths = [_value(judge, "model")]
     study = Path(next((path for path in paths if path), ".")).resolve().name
-    recipe, engine = parameters.get("recipe"), parameters.get("engine")
+    recipe = parameters.get("recipe")
     name = f"{study}: {stage}"
-    if recipe is not None:
-        name += f" {_value(recipe, 'name') or recipe}"
-    return f"{name}, {engine.label}" if engine is not None else name
+    return name if recipe is None else f"{name} {_value(recipe, 'name') or recipe}"
 
 
 def _value(fields: Any, name: str) -> Any:

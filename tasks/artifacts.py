@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -35,8 +35,8 @@ if TYPE_CHECKING:  # torch, which rating does not want
 #: Pause between two updates of the table of engines.
 _ENGINES_SECONDS = 10.0
 _ENGINES_DESCRIPTION = (
-    "The engines of this run. One that finishes no request for too long is replaced; last "
-    "progress is when it last finished one, or began to work, by this run's clock."
+    "The vLLM servers of this run: address, host, GPUs, prompts a second, requests at work, and "
+    "how often each was replaced."
 )
 #: Columns of the statistics: their names, and where a rule has them.
 _STATISTICS = {
@@ -97,8 +97,8 @@ def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
 class LiveArtifact:
     """One artifact of a flow run, created once and then updated."""
 
-    def __init__(self, stage: str, study: Path) -> None:
-        self._key = artifact_key(stage, study)
+    def __init__(self, key: str) -> None:
+        self._key = key
         self._id: UUID | None = None
 
     def show(self, artifact: Artifact) -> None:
@@ -120,15 +120,17 @@ class EngineTable:
     """Table with a row for each engine of a run, updated every ten seconds."""
 
     def __init__(self, study: Path) -> None:
-        self._artifact = LiveArtifact("engines", study)
+        self._artifact = LiveArtifact(artifact_key("engines", study))
         self._next_update = 0.0
 
-    def show(self, rows: EngineRows, *, now: bool = False) -> None:
+    def show(
+        self, rows: Callable[[], Sequence[Mapping[str, object]]], *, now: bool = False
+    ) -> None:
         """Show the engines as they are, ``now`` or if it is time."""
         if not now and time.monotonic() < self._next_update:
             return
         self._next_update = time.monotonic() + _ENGINES_SECONDS
-        table = [dict(row) for row in rows]
+        table = [{name: _cell(value) for name, value in row.items()} for row in rows()]
         self._artifact.show(TableArtifact(table=table, description=_ENGINES_DESCRIPTION))
 
 
@@ -255,13 +257,13 @@ def publish_report(report: Report, *, study: Path) -> None:
 def publish_text(stage: str, markdown: str, description: str, study: Path) -> None:
     """Publish a page of Markdown."""
     page = MarkdownArtifact(markdown=markdown, description=description or None)
-    LiveArtifact(stage, study).show(page)
+    LiveArtifact(artifact_key(stage, study)).show(page)
 
 
 def _publish(stage: str, study: Path, rows: Sequence[Mapping[str, Any]], *paragraphs: str) -> None:
     cells = [{name: _cell(value) for name, value in row.items()} for row in rows] or [{"": "none"}]
     table = TableArtifact(table=cells, description="\n\n".join(paragraphs))
-    LiveArtifact(stage, study).show(table)
+    LiveArtifact(artifact_key(stage, study)).show(table)
 
 
 def _cell(value: Any) -> Any:

@@ -16,7 +16,7 @@ from prefect.artifacts import ProgressArtifact
 from prefect.runtime import flow_run
 
 from encore.core.reporting import Reporter
-from tasks.artifacts import LiveArtifact
+from tasks.artifacts import LiveArtifact, artifact_key
 from tasks.server_calls import run_logger
 from tasks.tracking.connection import TrackingUnavailableError, check_server
 from tasks.tracking.log_runs import Projection
@@ -100,7 +100,7 @@ class FlowReporter(Reporter):
     """
 
     def __init__(self, stage: str, study: Path, *, tracker: Tracker | None = None) -> None:
-        """Take the stage's name (empty: no progress artifact), and what logs it in MLflow."""
+        """Take the stage's name, and what logs it in MLflow."""
         self._stage, self._study, self._title = stage, study, ""
         self._tracker = tracker
         self._lock = Lock()
@@ -113,8 +113,7 @@ class FlowReporter(Reporter):
         self.message(title)
         if total:
             self._title, self._num_done, self._total = title, done, total
-            if self._stage:
-                self._artifact = LiveArtifact(f"{self._stage}-progress", self._study)
+            self._artifact = LiveArtifact(artifact_key(f"{self._stage}-progress", self._study))
             self.show_progress()
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:

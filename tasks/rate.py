@@ -1,14 +1,14 @@
-"""Rate a study under Prefect, in the flow's process or by engines of their own.
+"""Rate a study under Prefect: by a judge in the flow's process, or by servers on the GPU pool.
 
-What is done is read from files. The task runs of the shards only show what happens to each.
+Each shard is a task run of the flow run. What is done is read from files, never from task runs.
 """
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from prefect.runtime import deployment
@@ -16,23 +16,18 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
+from encore.judges.served_judge import ServedJudge
 from encore.rating.rating_options import RateConfig, RatingConfig
-from encore.rating.rating_run import open_run, run_rating_job
+from encore.rating.rating_run import open_run
 from encore.rating.replies import note_on_refusals
-from encore.runs.engine import work_as_engine
-from encore.runs.engine_messages import EngineSpec
-from encore.runs.engine_supervisor import supervise
-from encore.runs.local_engines import JobRunner
-from encore.runs.shard_runner import RunReport
-from tasks.artifacts import publish_failed_shards
+from encore.runs.shard_runner import RunReport, work_through
+from tasks.artifacts import EngineTable, publish_failed_shards
 from tasks.flow_reporter import FlowReporter
-from tasks.pool_engines import pool_engines
+from tasks.pool_servers import PoolServers, ServersConfig, num_pool_servers
 from tasks.rate_shard import shards_as_tasks
 from tasks.stage_task import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
-
-_ENGINE_DEPLOYMENT = "rate-pairs/encore-rate-engine"
 
 
 class ShardAttempts(StageConfig):
@@ -43,59 +38,39 @@ class ShardAttempts(StageConfig):
 
 
 def rate_shards(
-    study: Path, config: RatingConfig, attempts: ShardAttempts, *, spec: EngineSpec | None = None
+    study: Path, config: RatingConfig, attempts: ShardAttempts, servers: ServersConfig
 ) -> tuple[Path, RunReport]:
     """Rate the shards that are not done, and return the rating run's folder and a report.
 
-    A run of a deployment has engines on the GPU pool rate them. A command rates in its own process,
-    or with local engines. An engine rates its share, then shards that other engines leave.
+    A run of a deployment asks vLLM servers on the GPU pool, which it starts if they are not there.
+    A command rates in its own process, or with local engines.
 
     Args:
         study: The study's directory.
         config: Judge, rules and settings. A `RateConfig` also says which shards are rated.
-        attempts: Number of attempts at a shard, as the flow was given it.
-        spec: What the supervisor asks of this engine. None if this process is no engine.
+        attempts: Number of attempts at a shard.
+        servers: Options of the servers on the GPU pool.
 
     Raises:
         EncoreError: The run cannot be opened, or the judge cannot be loaded.
         StudyIncompleteError: Shards failed, or a limit such as the budget ended the run.
     """
     rate_config = RateConfig.model_validate({"study": study, **dict(config)})
-    reporter = FlowReporter("rating" if spec is None else "", study)
+    reporter = FlowReporter("rating", study)
+    flow_context = contextvars.copy_context()
 
     def rate() -> tuple[Path, RunReport]:
-        opened = open_study(study)
-        run = open_run(opened, rate_config)
-        silence_seconds = rate_config.silence_seconds
-        run_job: JobRunner
-        if spec is not None:
-            run_job = partial(
-                work_as_engine, spec=spec, silence_seconds=silence_seconds, reporter=reporter
-            )
-        elif deployment.id is None:
-            run_job = partial(
-                run_rating_job,
-                study=opened,
-                config=rate_config,
-                retries=attempts.shard_retries,
-                reporter=reporter,
-            )
-        else:
-            engines = pool_engines(_ENGINE_DEPLOYMENT, rate_config, attempts)
-            run_job = partial(
-                supervise, **engines, silence_seconds=silence_seconds, reporter=reporter
-            )
+        run = open_run(open_study(study), rate_config, judge=_pool_judge(rate_config, servers))
         with closing(run.judge):
-            job = run.job(
-                is_supervised=spec is not None or deployment.id is not None, reporter=reporter
+            job = run.job(reporter=reporter)
+            run_attempts = shards_as_tasks(
+                job, retries=attempts.shard_retries, context=flow_context
             )
-            run_attempts = shards_as_tasks(job, retries=attempts.shard_retries)
-            report = run_job(replace(job, run_attempts=run_attempts))
+            report = work_through(replace(job, run_attempts=run_attempts), reporter=reporter)
         reporter.show_progress()
-        if spec is None:
-            if note := note_on_refusals(report):
-                logger.warning(note)
-            publish_failed_shards(report.failures, study=study)
+        if note := note_on_refusals(report):
+            logger.warning(note)
+        publish_failed_shards(report.failures, study=study)
         if report.failures:
             raise StudyIncompleteError(
                 f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
@@ -106,3 +81,18 @@ def rate_shards(
         return run.run_dir, report
 
     return run_stage("rate", rate, attempts=Attempts(retries=0))
+
+
+def _pool_judge(config: RateConfig, options: ServersConfig) -> ServedJudge | None:
+    """Return the judge on servers of the GPU pool; None where the judge is opened here."""
+    if deployment.id is None or config.judge.backend != "vllm":
+        return None
+    servers = PoolServers(
+        config=config.judge,
+        num_servers=num_pool_servers(config.engines),
+        keep_minutes=options.keep_minutes,
+    )
+    judge = ServedJudge(config.judge, servers=servers)
+    table = EngineTable(config.study)
+    servers.show = lambda: table.show(lambda: servers.rows(judge.server_rows()))
+    return judge

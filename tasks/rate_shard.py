@@ -43,7 +43,7 @@ def rate_shard(index: int, attempt: Callable[[], State[None] | None]) -> State[N
     return attempt()
 
 
-def shards_as_tasks(job: Job, *, retries: int) -> RunAttempts:
+def shards_as_tasks(job: Job, *, retries: int, context: contextvars.Context) -> RunAttempts:
     """Return a function that makes the attempts at a shard as a task of the current flow run.
 
     A shard is Cancelled if the run was cancelled, if its budget was used up, or if the engine died,
@@ -52,8 +52,9 @@ def shards_as_tasks(job: Job, *, retries: int) -> RunAttempts:
     Args:
         job: The run whose shards are rated.
         retries: Further attempts at a shard whose error may pass.
+        context: Context of the flow, outside of every task: Prefect would show finished shards as
+            rolled back if a task around them failed.
     """
-    context = contextvars.copy_context()  # the workers' threads have none of their own
     shard_task = rate_shard.with_options(retries=retries)
 
     def run_attempts(shard: Shard, attempt: Callable[[], ShardState]) -> ShardState:

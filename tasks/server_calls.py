@@ -125,10 +125,9 @@ def remember_task_run() -> None:
 
 def _tell_of_recent_task_runs() -> None:
     for task_run, context in list(_server.recent_task_runs):
-        state = task_run.state
-        context.copy().run(
-            emit_task_run_state_change_event, task_run, initial_state=None, validated_state=state
-        )
+        if (state := task_run.state) is not None:
+            emit = partial(emit_task_run_state_change_event, task_run, None, state)
+            context.copy().run(emit)
 
 
 def silence_outage_logs() -> None:

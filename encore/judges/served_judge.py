@@ -159,6 +159,10 @@ class ServedJudge:
             client.close()
             self.servers.close()
 
+    def server_rows(self) -> list[dict[str, object]]:
+        """Return a row for each server: its address, its state, how much it is asked."""
+        return [] if self._client is None else self._client.server_rows()
+
     def _open_client(self, urls: Sequence[str]) -> HttpJudge:
         """Return the client of some servers, with this judge's tokenizer."""
         _leave_out_proxies()

@@ -341,7 +341,7 @@ class _Slot:
 
 @dataclass(slots=True, kw_only=True)
 class LocalServers:
-    """Servers (`ServerSource`) as processes of this machine, on loopback.
+    """Servers (`ServerSource`) as processes of this machine.
 
     Attributes:
         shares: Variables of each server's GPUs or share of cores (`encore.judges.gpu_groups`).
@@ -349,6 +349,8 @@ class LocalServers:
         silence_seconds: A server that answers no question for so long is replaced.
         stalled_seconds: A server with requests that computes no token for so long is replaced.
         make_command: Returns the command of a server; `server_command` by default.
+        host: Address to listen on. Where others reach it, clients must have a key.
+        api_key: Key that clients must have; None on loopback.
     """
 
     shares: Sequence[Mapping[str, str]]
@@ -356,7 +358,8 @@ class LocalServers:
     silence_seconds: float = 60.0
     stalled_seconds: float = _STALLED_SECONDS
     make_command: Callable[..., list[str]] = server_command
-    api_key: str | None = field(default=None, init=False)
+    host: str = "127.0.0.1"
+    api_key: str | None = None
     slots: list[_Slot] = field(default_factory=list, init=False)
     judge: VllmJudge | None = field(default=None, init=False)
     scratch: Path | None = field(default=None, init=False)
@@ -423,15 +426,20 @@ class LocalServers:
         """Start the process of a slot on a free port."""
         assert self.judge is not None
         assert self.log_dir is not None
-        port, now = _free_port(), time.monotonic()
-        command = self.make_command(self.judge, port=port, served_name=served_name(self.judge))
+        port, now = _free_port(self.host), time.monotonic()
+        command = self.make_command(
+            self.judge, port=port, host=self.host, served_name=served_name(self.judge)
+        )
+        environment = server_environment(self.judge, self.shares[slot.number])
+        if self.api_key is not None:
+            environment["VLLM_API_KEY"] = self.api_key  # other users see a command's arguments
         slot.num_starts += 1
         slot.is_healthy, slot.num_tokens = False, 0.0
         slot.answered_at = slot.progress_at = now
         slot.process = ServerProcess.start(
             command,
-            url=f"http://{LOOPBACK}:{port}/v1",
-            environment=server_environment(self.judge, self.shares[slot.number]),
+            url=f"http://{self.host}:{port}/v1",
+            environment=environment,
             log_path=self.log_dir / f"server-{slot.number}.log",
         )
 
@@ -441,7 +449,7 @@ class LocalServers:
         assert process is not None
         if process.poll() is not None:
             return process.ending
-        if get_text(process.url, "/health", api_key=None) is not None:
+        if get_text(process.url, "/health", api_key=self.api_key) is not None:
             slot.is_healthy, slot.answered_at = True, now
             return self._stall(slot, process.url)
         limit = self.silence_seconds if slot.is_healthy else _START_SECONDS
@@ -454,11 +462,11 @@ class LocalServers:
 
         An engine that hangs behind a living front end has requests and computes no tokens.
         """
-        metrics, now = get_text(url, "/metrics", api_key=None) or "", time.monotonic()
+        metrics, now = get_text(url, "/metrics", api_key=self.api_key) or "", time.monotonic()
         num_tokens = sum(map(float, _FINISHED_TOKENS.findall(metrics)))
         if sum(map(float, _FINISHED_PROMPTS.findall(metrics))):
             slot.num_starts = 1
-        load = get_text(url, "/load", api_key=None) or ""
+        load = get_text(url, "/load", api_key=self.api_key) or ""
         is_idle = re.search(r'"server_load": ?[1-9]', load) is None
         if is_idle or num_tokens != slot.num_tokens:
             slot.num_tokens, slot.progress_at = num_tokens, now
@@ -480,9 +488,9 @@ class LocalServers:
         self._start(slot)
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     """Return a port that nothing listens on. A server that finds it taken is started again."""
     with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
+        listener.bind((host, 0))
         port: int = listener.getsockname()[1]
         return port
