@@ -24,6 +24,7 @@ from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.states import Completed
 
+from encore.core.errors import InputError
 from encore.core.settings import prepare_environment
 from encore.judges.gpu_groups import GPU_VARIABLE, visible_gpus
 from encore.judges.vllm_engine import VllmJudge
@@ -56,7 +57,7 @@ def serve_judge(config: ServeConfig) -> State:
     """
     prepare_environment()
     judge = VllmJudge(config.judge)
-    host = os.environ.get(HOST_VARIABLE) or "127.0.0.1"
+    host = own_address(os.environ.get(HOST_VARIABLE, ""))
     with contextlib.ExitStack() as stack:
         log_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="encore-server-")))
         servers = LocalServers(
@@ -105,6 +106,31 @@ def _address_table(judge: VllmJudge, address: str) -> TableArtifact:
         "GPUs": gpus,
     }
     return TableArtifact(table=[row], description="The server that this run is.")
+
+
+def own_address(name: str) -> str:
+    """Return the address that servers listen on: loopback without a name, ``auto`` the host's own.
+
+    Raises:
+        InputError: The name is not one of this host, or ``auto`` gives loopback.
+    """
+    if not name:
+        return "127.0.0.1"
+    try:
+        address = socket.gethostbyname(socket.gethostname() if name == "auto" else name)
+        with socket.socket() as listener:
+            listener.bind((address, 0))
+    except OSError as error:
+        raise InputError(
+            f"{HOST_VARIABLE} {name}: {error}; expected a name or an address of this host "
+            f"({socket.gethostname()}), by which the host of the coordinator reaches it"
+        ) from error
+    if name == "auto" and address.startswith("127."):
+        raise InputError(
+            f"{HOST_VARIABLE} auto: this host's own name {socket.gethostname()} means {address}, "
+            "which no other host reaches; give a name or an address of this host"
+        )
+    return address if name == "auto" else name
 
 
 def _share() -> dict[str, str]:

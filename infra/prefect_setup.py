@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = "127.0.0.1"
-#: Work pools: one for flows that plan and supervise, one for engines that need a GPU.
+#: Work pools: one for flows that plan and ask judges, one for what computes on a GPU.
 COORDINATOR_POOL, ENGINE_POOL = "encore", "encore-gpu"
 AUTOMATION = "encore: lost flow runs are Crashed"
 PoolType = Literal["process", "kubernetes"]
