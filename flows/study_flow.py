@@ -14,7 +14,7 @@ from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from tasks.notify import notify_of_failure
-from tasks.server_calls import forget_waiting_calls, silence_outage_logs, wait_for_server
+from tasks.server_calls import begin_flow_run, silence_outage_logs, wait_for_server
 
 Parameters = ParamSpec("Parameters")
 
@@ -38,7 +38,7 @@ def study_flow(
     def decorate(function: Callable[Parameters, State]) -> Flow[Parameters, State]:
         @functools.wraps(function)
         def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> State:
-            forget_waiting_calls()
+            begin_flow_run()
             silence_outage_logs()
             try:
                 state = function(*args, **kwargs)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextvars
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from prefect.runtime import deployment
@@ -28,6 +30,9 @@ from tasks.rate_shard import shards_as_tasks
 from tasks.stage_task import Attempts, run_stage
 
 logger = logging.getLogger(__name__)
+
+#: Shows the table of engines: ``now``, or if it is time.
+ShowEngines = Callable[..., None]
 
 
 class ShardAttempts(StageConfig):
@@ -60,13 +65,16 @@ def rate_shards(
     flow_context = contextvars.copy_context()
 
     def rate() -> tuple[Path, RunReport]:
-        run = open_run(open_study(study), rate_config, judge=_pool_judge(rate_config, servers))
+        judge, show_engines = _pool_judge(rate_config, servers) or (None, None)
+        run = open_run(open_study(study), rate_config, judge=judge)
         with closing(run.judge):
             job = run.job(reporter=reporter)
             run_attempts = shards_as_tasks(
                 job, retries=attempts.shard_retries, context=flow_context
             )
             report = work_through(replace(job, run_attempts=run_attempts), reporter=reporter)
+            if show_engines is not None:
+                show_engines(now=True)
         reporter.show_progress()
         if note := note_on_refusals(report):
             logger.warning(note)
@@ -83,8 +91,13 @@ def rate_shards(
     return run_stage("rate", rate, attempts=Attempts(retries=0))
 
 
-def _pool_judge(config: RateConfig, options: ServersConfig) -> ServedJudge | None:
-    """Return the judge on servers of the GPU pool; None where the judge is opened here."""
+def _pool_judge(
+    config: RateConfig, options: ServersConfig
+) -> tuple[ServedJudge, ShowEngines] | None:
+    """Return the judge on servers of the GPU pool, and a function that shows how they are.
+
+    None where the judge is opened in this process.
+    """
     if deployment.id is None or config.judge.backend != "vllm":
         return None
     servers = PoolServers(
@@ -94,5 +107,6 @@ def _pool_judge(config: RateConfig, options: ServersConfig) -> ServedJudge | Non
     )
     judge = ServedJudge(config.judge, servers=servers)
     table = EngineTable(config.study)
-    servers.show = lambda: table.show(lambda: servers.rows(judge.server_rows()))
-    return judge
+    show_engines = partial(table.show, lambda: servers.rows(judge.server_rows()))
+    servers.show = show_engines
+    return judge, show_engines

@@ -53,7 +53,8 @@ class _ServerState:
         is_away: True if the last call had no answer.
         next_call: Monotonic time before which no call is tried.
         waiting_calls: Calls to make when the server is back, by name.
-        recent_task_runs: Newest task runs, each with the context in which it runs.
+        recent_task_runs: Newest task runs of the flow run.
+        flow_context: Context of the flow run.
         last_event_line: Time of the last line on an event that found no server.
     """
 
@@ -62,9 +63,8 @@ class _ServerState:
     next_call: float = 0.0
     waiting_calls: dict[str, Callable[[], object]] = field(default_factory=dict)
     last_event_line: float = 0.0
-    recent_task_runs: deque[tuple[TaskRun, contextvars.Context]] = field(
-        default_factory=lambda: deque(maxlen=_MAX_RECENT)
-    )
+    recent_task_runs: deque[TaskRun] = field(default_factory=lambda: deque(maxlen=_MAX_RECENT))
+    flow_context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
 
 _server = _ServerState()
@@ -120,14 +120,16 @@ def remember_task_run() -> None:
     """
     context = TaskRunContext.get()
     assert context is not None, "called in a task"
-    _server.recent_task_runs.append((context.task_run, contextvars.copy_context()))
+    _server.recent_task_runs.append(context.task_run)
 
 
 def _tell_of_recent_task_runs() -> None:
-    for task_run, context in list(_server.recent_task_runs):
-        if (state := task_run.state) is not None:
-            emit = partial(emit_task_run_state_change_event, task_run, None, state)
-            context.copy().run(emit)
+    def tell() -> None:
+        for task_run in list(_server.recent_task_runs):
+            if task_run.state is not None:
+                emit_task_run_state_change_event(task_run, None, task_run.state)
+
+    _server.flow_context.copy().run(tell)  # the events name the flow run
 
 
 def silence_outage_logs() -> None:
@@ -174,11 +176,12 @@ def wait_for_server(*, timeout_seconds: float = _MAX_WAIT_SECONDS) -> bool:
     return True
 
 
-def forget_waiting_calls() -> None:
-    """Drop the calls that wait: they belong to a flow run that is over."""
+def begin_flow_run() -> None:
+    """Take the current flow run as this process's, and drop the calls that wait for another one."""
     with _server.lock:
         _server.waiting_calls.clear()
         _server.recent_task_runs.clear()
+        _server.flow_context = contextvars.copy_context()
 
 
 def run_logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:

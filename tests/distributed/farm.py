@@ -224,9 +224,10 @@ class Farm:
         worker = self.workers[name] = Worker(name=name, log=log, process=process)
         return worker
 
-    def start_run(self, **config: Any) -> str:
+    def start_run(self, *, parameters: Mapping[str, Any] = {}, **config: Any) -> str:
         """Start a run of the deployed flow `rate-pairs` and return the run's id."""
-        return self.api.start_run("rate-pairs/encore-rate-pairs", config=rating(**config))
+        name = "rate-pairs/encore-rate-pairs"
+        return self.api.start_run(name, config=rating(**config), **parameters)
 
     def wait_for(self, flow_run_id: str, *, seconds: float) -> dict[str, Any]:
         """Wait until a run has ended and return it."""
@@ -255,10 +256,34 @@ class Farm:
         answer = self.api.post(f"flow_runs/{flow_run_id}/set_state", body)
         assert answer["status"] == "ACCEPT", answer
 
-    def engine_states(self) -> list[str]:
-        """Return the state of every engine's run so far, oldest first."""
+    def shard_states(self, flow_run_id: str) -> dict[str, str]:
+        """Return the state of each shard of a run as the pages show it, by the shard's name."""
+        task_runs: list[dict[str, Any]] = []
+        while True:
+            body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "ID_DESC", "limit": 200}
+            page = self.api.post("task_runs/filter", body | {"offset": len(task_runs)})
+            task_runs += page
+            if len(page) < 200:
+                break
+        newest_last = reversed(task_runs)
+        states = {run["name"]: run["state_name"] for run in newest_last}
+        return {name: state for name, state in states.items() if name.startswith("shard ")}
+
+    def wait_for_shards(self, flow_run_id: str, expected: dict[str, str]) -> None:
+        """Wait until the pages show the shards of a run as they ended."""
+
+        def is_shown() -> bool:
+            return self.shard_states(flow_run_id) == expected
+
+        try:
+            wait_until(is_shown, seconds=120, event="the shards")
+        except AssertionError as error:
+            raise AssertionError(f"{self.shard_states(flow_run_id)}\n{self.tails()}") from error
+
+    def server_runs(self) -> list[dict[str, Any]]:
+        """Return the runs of the flow `serve-judge`, oldest first."""
         runs = self.api.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
-        return [run["state_name"] for run in runs if run["parameters"].get("engine")]
+        return [run for run in runs if any("encore-judge-" in tag for tag in run["tags"])]
 
     def rated(self) -> list[str]:
         """Return the shards rated so far; one that was rated twice is in the list twice."""
@@ -332,57 +357,3 @@ def running_postgres() -> Iterator[str]:
 
 def _debian_postgres() -> list[str]:
     return sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
-
-
-# --- hosts as network namespaces ----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Hosts on one bridge. Processes outside the hosts listen at ``address``, the bridge's own."""
-
-    address: str
-    prefix: str
-
-    def inside(self, host: str) -> list[str]:
-        """Return the first words of a command that runs on a host."""
-        return ["ip", "netns", "exec", f"{self.prefix}{host}"]
-
-    def link(self, host: str, state: str) -> None:
-        """Set a host's link ``up`` or ``down``."""
-        _ip("link", "set", f"{self.prefix}{host}", state)
-
-
-@contextlib.contextmanager
-def network(*hosts: str) -> Iterator[Network]:
-    """Make a network for one test; its hosts share the file system."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the command ip (Debian: iproute2)")
-    subnet = f"10.213.{os.getpid() % 250}"
-    net = Network(address=f"{subnet}.1", prefix=f"enc{os.getpid() % 100_000}")
-    bridge = f"{net.prefix}br"
-    with contextlib.ExitStack() as cleanup:
-        try:
-            _ip("link", "add", bridge, "type", "bridge")
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode()}")
-        cleanup.callback(_ip, "link", "delete", bridge)
-        _ip("address", "add", f"{net.address}/24", "dev", bridge)
-        _ip("link", "set", bridge, "up")
-        for number, host in enumerate(hosts, start=2):
-            name = f"{net.prefix}{host}"
-            _ip("netns", "add", name)
-            cleanup.callback(_ip, "netns", "delete", name)
-            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", name, "master", bridge, "up")
-            for part in (
-                ("link", "set", "lo", "up"),
-                ("address", "add", f"{subnet}.{number}/24", "dev", "eth0"),
-                ("link", "set", "eth0", "up"),
-            ):
-                _ip("-n", name, *part)
-        yield net
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from encore import judges
+from encore.judges.vllm_servers import LocalServers
+from tests.judges.standin_vllm import Standin
 
 #: The control folder, and a name for all processes that inherit it (a worker's children).
 FOLDER, WHO = "ENCORE_TEST_CONTROL", "ENCORE_TEST_ENGINE"
@@ -25,7 +27,7 @@ class Control:
     """Orders to all judges, and the log of their events.
 
     The orders are ``seconds`` (to rate a shard), ``load_seconds``, ``fails`` (by shard, how often
-    it fails), ``revision`` and ``clock`` (by process, the value), ``cannot_load`` and ``freezes``
+    it fails), ``revision`` (by process, the value), ``cannot_load`` and ``freezes``
     (lists of processes; each hangs only once). A process is a process id, a name from the
     environment, or ``*`` for all. The name of a shard is that of its first pair.
     """
@@ -65,13 +67,10 @@ class Control:
 
 
 def install() -> None:
-    """Replace the backend `transformers` by this judge, and shift the clock as ordered."""
+    """Replace the backend `transformers` by this judge, and vLLM's servers by stand-ins."""
     judges.BACKENDS["transformers"] = ("tests.distributed.steered_judge", "SteeredJudge")
-    clocks = Control(Path(os.environ[FOLDER])).orders.get("clock", {})
-    if offsets := [clocks[who] for who in names_of_this_process() if who in clocks]:
-        now, now_ns = time.time, time.time_ns
-        time.time = lambda: now() + offsets[0]
-        time.time_ns = lambda: now_ns() + offsets[0] * 10**9
+    standin = Standin(Path(os.environ[FOLDER]))
+    LocalServers.__init__.__kwdefaults__["make_command"] = standin.command
 
 
 def names_of_this_process() -> tuple[str, ...]:

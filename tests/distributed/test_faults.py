@@ -1,13 +1,16 @@
-"""Engines and parents that fail under a real server: the run's message and its ratings."""
+"""Drivers, workers, judges and a Prefect server that are killed: the ratings and the pages."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from encore.data.rating_runs import choose_run, run_status
+from encore.data.study import open_study
 from tests.distributed.farm import (
     Farm,
     check_ratings,
@@ -17,7 +20,7 @@ from tests.distributed.farm import (
     wait_until,
 )
 from tests.distributed.orders import ALWAYS
-from tests.distributed.test_big_run import rate_amid_faults
+from tests.judges.standin_vllm import Standin
 
 pytestmark = pytest.mark.services
 NUM_PAIRS = 12
@@ -27,7 +30,7 @@ _SECONDS = 200
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     folder = tmp_path_factory.mktemp("faults") / "farm"
-    with running_farm(folder, num_engines=3, client_retries=2) as farm:
+    with running_farm(folder, num_engines=2, client_retries=2) as farm:
         yield farm
 
 
@@ -35,11 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
 def farm(running: Farm) -> Farm:
     """Return the module's server and workers, with no orders and an empty log."""
     running.control.forget()
-    orders = {"seconds": 0.5, "fails": {}, "freezes": [], "cannot_load": [], "revision": {}}
-    running.control.order(**orders, clock={})
-    for name, worker in list(running.workers.items()):
-        if worker.process.poll() is not None:  # killed by an earlier test
-            running.start_worker(name)
+    running.control.order(seconds=0.5, fails={})
     return running
 
 
@@ -48,79 +47,97 @@ def study(tmp_path: Path) -> Path:
     return make_study(tmp_path, num_pairs=NUM_PAIRS)
 
 
-def start(farm: Farm, study: Path, **changes: Any) -> str:
-    config = {"study": str(study), "engines": 3, "silence_seconds": 15} | changes
-    return farm.start_run(**config)
-
-
-def test_an_engine_that_hangs_is_replaced_and_a_wrong_clock_does_no_harm(
-    farm: Farm, study: Path
+def rate_while_the_server_is_away(
+    farm: Farm, folder: Path, *, num_shards: int, seconds: float, away_seconds: float
 ) -> None:
-    bad, clock = shard_names(study)[7], {"w2": 600, "w3": -600}
-    # There is work for the engine that hangs, however late it starts.
-    farm.control.order(freezes=["w1"], clock=clock, fails={bad: ALWAYS}, seconds=3.0)
-    before = len(farm.engine_states())
-    run = start(farm, study)
-    ended_run = farm.wait_for(run, seconds=_SECONDS)
+    """Kill the Prefect server amid a run of which two shards fail, then retry the run.
+
+    One of the two fails once. Each shard must be shown as it ended, and a retry rates one.
+    """
+    study = make_study(folder, num_pairs=num_shards)
+    names = shard_names(study)
+    farm.control.order(seconds=seconds, fails={names[5]: 1, names[7]: ALWAYS})
+    run = farm.start_run(study=str(study))
+    farm.wait_for_rated(3, seconds=180)
+    farm.stop_server(is_killed=True)
+    num_rated = len(farm.rated())
+    time.sleep(away_seconds)
+    assert len(farm.rated()) > num_rated, farm.tails()  # the run went on
+    farm.start_server()
+    ended_run = farm.wait_for(run, seconds=400)
 
     assert ended_run["state_type"] == "FAILED", farm.tails()
     assert "1 failed: shards 7;" in ended_run["state"]["message"]
-    assert sorted(set(farm.rated())) == sorted({*shard_names(study)} - {bad})
-    hung = [event["pid"] for event in farm.control.events("hung")]
-    assert len(hung) == 1
-    # The silent engine was replaced, and no other one; the rest may be done before that one loads.
-    assert len(farm.engine_states()) == before + 4
-    is_gone = lambda: hung[0] not in {child.pid for child in farm.workers["w1"].children}  # noqa: E731
-    wait_until(is_gone, seconds=60, event="the end of the engine that hung")
+    assert f"pair {names[7]}: the device fell off the bus" in str(farm.api.artifacts(run))
+    ends = {f"shard {index}": "Completed" for index in range(num_shards)}
+    farm.wait_for_shards(run, ends | {"shard 7": "Failed"})
+    log = farm.logs()["coordinator"]
+    assert log.count("Unable to connect to") <= 2 + away_seconds / 120
+    assert "EventsWorker' failed to process" not in log
 
-    farm.control.order(fails={}, seconds=0.5)
+    farm.control.order(fails={})
+    before = len(farm.rated())
+    farm.retry(run)
+    assert farm.wait_for(run, seconds=300)["state_type"] == "COMPLETED", farm.tails()
+    assert farm.rated()[before:] == [names[7]]
+    farm.wait_for_shards(run, ends)
+    check_ratings(study, farm.control)
+
+
+def test_a_run_goes_on_without_the_server_and_its_shards_are_shown_afterwards(
+    farm: Farm, tmp_path: Path
+) -> None:
+    # Two retries of Prefect's client take 6 s, so none of its own calls outlasts the outage.
+    rate_while_the_server_is_away(farm, tmp_path, num_shards=24, seconds=1.0, away_seconds=20)
+
+
+def test_a_killed_driver_is_crashed_and_its_retry_goes_on(farm: Farm, study: Path) -> None:
+    farm.control.order(seconds=2.0)
+    run = farm.start_run(study=str(study))
+    farm.wait_for_rated(2)
+    farm.workers["coordinator"].kill(with_worker=False)
+    assert farm.wait_for(run, seconds=60)["state_type"] == "CRASHED"
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
     check_ratings(study, farm.control)
 
 
-def test_engines_that_cannot_do_the_run_are_named_and_the_others_go_on(
-    farm: Farm, study: Path
+def test_runs_share_servers_of_the_pool_of_which_one_is_killed_and_the_driver_too(
+    farm: Farm, study: Path, tmp_path: Path, tiny_judge: Path
 ) -> None:
-    # The third one has work until the slower of the two has started.
-    farm.control.order(cannot_load=["w1"], revision={"w2": "another"}, seconds=2.5)
-    run = start(farm, study)
-    ended_run = farm.wait_for(run, seconds=_SECONDS)
+    def start(**changes: Any) -> str:
+        judge = {"model": str(tiny_judge), "backend": "vllm"}
+        keep = {"servers": {"keep_minutes": 1}}
+        config = {"study": str(study), "judge": judge, "engines": 2, "shard_size": 1} | changes
+        return farm.start_run(parameters=keep, **config)
 
-    assert ended_run["state_type"] == "COMPLETED", farm.tails()
-    assert {event["who"] for event in farm.control.events("rated")} == {"w3"}
-    check_ratings(study, farm.control)
-    # The text that the UI shows of a run: its state's message and its artifacts.
-    text = f"{ended_run['state']['message']}\n{farm.api.artifacts(run)}"
-    assert "its weights do not load" in text
-    assert "judge.revision is " in text
+    def num_asked() -> int:
+        return len(standin.lines("prompts"))
 
-
-def test_a_judge_that_no_engine_can_load_fails_the_run_with_its_error(
-    farm: Farm, study: Path
-) -> None:
-    farm.control.order(cannot_load=["w1", "w2", "w3"])
-    ended_run = farm.wait_for(start(farm, study), seconds=_SECONDS)
-
-    assert ended_run["state_type"] == "FAILED"
-    assert "its weights do not load" in ended_run["state"]["message"]
-    assert not farm.rated()
-
-
-def test_two_parents_share_a_study_and_a_killed_one_can_be_retried(farm: Farm, study: Path) -> None:
-    farm.control.order(seconds=2.0)
-    first = start(farm, study, engines=2)
-    farm.wait_for_rated(2)
+    standin = Standin(farm.control.folder)
+    farm.control.order(seconds=1.0)
+    run = start()
+    farm._with_logs(lambda: wait_until(lambda: num_asked() > 20, seconds=_SECONDS))
+    farm.workers["w1"].kill(with_worker=False)
+    farm._with_logs(lambda: wait_until(lambda: len(farm.server_runs()) == 3, seconds=60))
     farm.workers["coordinator"].kill(with_worker=False)
-    assert farm.wait_for(first, seconds=60)["state_type"] == "CRASHED"
-    farm.retry(first)
-    second = start(farm, study, engines=1)
+    assert farm.wait_for(run, seconds=60)["state_type"] == "CRASHED"
+    farm.control.order(seconds=0.1)
+    farm.retry(run)
+    assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
 
-    for run in (first, second):
-        assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
-    check_ratings(study, farm.control)
-
-
-def test_a_run_survives_its_children_a_worker_and_the_server(farm: Farm, tmp_path: Path) -> None:
-    # Two retries of Prefect's client take 6 s, so none of its own calls outlasts the outage.
-    rate_amid_faults(farm, tmp_path, num_engines=3, num_shards=24, away_seconds=25)
+    assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
+    states = [server["state_type"] for server in farm.server_runs()]
+    # The retry took those that were there.
+    assert sorted(states) == ["CRASHED", "RUNNING", "RUNNING"]
+    num_starts = len(standin.pids)
+    second = start(shard_size=2)  # another run with the same judge
+    assert farm.wait_for(second, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
+    assert len(standin.pids) == num_starts == 3
+    table = str(farm.api.artifacts(second))
+    assert "prompts/s" in table
+    assert "restarts" in table
+    is_over = lambda: all(  # noqa: E731 - each ends a minute after the last run
+        server["state_type"] in ("CRASHED", "COMPLETED") for server in farm.server_runs()
+    )
+    wait_until(is_over, seconds=120, event="the end of the servers")

@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks import server_calls
 from tasks.artifacts import artifact_key
-from tasks.server_calls import best_effort, forget_waiting_calls, server_answers, wait_for_server
+from tasks.server_calls import begin_flow_run, best_effort, server_answers, wait_for_server
 from tests.worlds.servers import PrefectServer, free_port, running_server, wait_until
 
 PAUSE_SECONDS = 0.5
@@ -28,7 +28,7 @@ def _fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(server_calls, "_server", server_calls._ServerState())
     monkeypatch.setattr(server_calls, "_MIN_PAUSE_SECONDS", PAUSE_SECONDS)
     yield
-    forget_waiting_calls()
+    begin_flow_run()
 
 
 def ask() -> str:

@@ -1,6 +1,6 @@
 """A server with the answers of vLLM's that starts at once, and does as a test orders.
 
-    python standin_vllm.py FOLDER PORT NAME
+    python standin_vllm.py FOLDER PORT NAME HOST
 
 The folder has the orders, and gets a line for each start (`starts`) and each prompt (`prompts`).
 """
@@ -64,14 +64,16 @@ class Standin:
         """Return the process of each start so far."""
         return [int(line) for line in self.lines("starts")]
 
-    def command(self, _judge: object, *, port: int, served_name: str) -> list[str]:
+    def command(
+        self, _judge: object, *, port: int, served_name: str, host: str = "127.0.0.1"
+    ) -> list[str]:
         """Return the command of a server, in place of `server_command`."""
-        return [sys.executable, "-P", __file__, str(self.folder), str(port), served_name]
+        return [sys.executable, "-P", __file__, str(self.folder), str(port), served_name, host]
 
 
-def serve(standin: Standin, port: int, model: str) -> None:
+def serve(standin: Standin, port: int, model: str, host: str) -> None:
     """Answer requests until the process ends."""
-    counts = {"requests": 0, "prompts": 0, "tokens": 0, "load": 0}
+    counts = {"requests": 0, "asked": 0, "prompts": 0, "tokens": 0, "load": 0}
 
     def complete(body: dict[str, Any]) -> dict[str, Any]:
         counts["load"] += 1
@@ -100,6 +102,7 @@ def serve(standin: Standin, port: int, model: str) -> None:
         "/load": lambda: {"server_load": counts["load"]},
         "/v1/models": lambda: {"data": [{"id": model, "max_model_len": CONTEXT}]},
         "/metrics": lambda: (
+            f'http_requests_total{{handler="all"}} {counts["asked"]}.0\n'
             f'vllm:prompt_tokens_total{{model_name="my judge"}} {counts["tokens"]}.0\n'
             'vllm:request_success_total{finished_reason="error",model_name="my judge"} 9.0\n'
             'vllm:request_success_total{finished_reason="stop",model_name="my judge"} '
@@ -114,15 +117,24 @@ def serve(standin: Standin, port: int, model: str) -> None:
             """Say nothing."""
 
         def do_GET(self) -> None:
+            counts["asked"] += self.path.startswith("/v1/")
             get = gets.get(self.path)
             self._answer(get and get(), status=200 if get else 404)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            counts["asked"] += 1
             is_known = self.path == "/v1/completions"
             self._answer(complete(body) if is_known else {}, status=200 if is_known else 404)
 
         def _answer(self, content: object, *, status: int) -> None:
+            key = os.environ.get("VLLM_API_KEY")
+            if (
+                key
+                and self.path.startswith("/v1")
+                and self.headers["Authorization"] != f"Bearer {key}"
+            ):
+                content, status = {"error": {"message": "Unauthorized"}}, 401
             text = content if isinstance(content, str) else json.dumps(content)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -131,7 +143,7 @@ def serve(standin: Standin, port: int, model: str) -> None:
             self.wfile.write(text.encode())
 
     ThreadingHTTPServer.daemon_threads = True
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    ThreadingHTTPServer((host, port), Handler).serve_forever()
 
 
 def main() -> None:
@@ -143,7 +155,7 @@ def main() -> None:
     sys.stdout.flush()
     if len(standin.pids) in orders.get("ends", []):
         sys.exit(3)
-    serve(standin, int(sys.argv[2]), sys.argv[3])
+    serve(standin, int(sys.argv[2]), *sys.argv[3:])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""With this folder on PYTHONPATH every Python process rates with the steered judge.
+"""With this folder on PYTHONPATH every Python process uses a test's judges.
 
-That holds for a worker's children and for the processes that a command starts; the product's code
-stays as it is.
+It rates with the steered judge, and starts stand-ins of vLLM's servers. That holds for a worker's
+children and for the processes that a command starts; the product's code stays as it is.
 """
 
 import os
