@@ -85,14 +85,6 @@ def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     assert result.stderr.startswith("error: Prefect server http://127.0.0.1:9/api: ")
 
 
-@pytest.mark.services
-def test_a_command_has_an_option_for_engines_but_none_for_the_spec_of_an_engine() -> None:
-    help_text = run("flows.score", "--help").stdout
-    assert help_text.startswith("Usage: python -m flows.score ")
-    assert "--engines" in help_text
-    assert "--engine." not in help_text
-
-
 def test_an_address_without_a_prefect_api_is_refused_without_its_password(
     prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,6 @@ from infra.prefect_setup import ROOT
 
 _DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))
 ENTRYPOINTS = sorted({deployment["entrypoint"] for deployment in _DEPLOYMENTS["deployments"]})
-#: Models that a parent process fills in, never a person.
-_NOT_FILLED_IN = ("EngineSpec",)
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
     "PipelineConfig.prefer": ("safer", "better"),
@@ -39,9 +37,8 @@ def schema_of(entrypoint: str) -> dict[str, Any]:
 def fields_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from schema["properties"].items()
     for model, definition in schema["definitions"].items():
-        if model not in _NOT_FILLED_IN:
-            for name, field in definition.get("properties", {}).items():
-                yield f"{model}.{name}", field
+        for name, field in definition.get("properties", {}).items():
+            yield f"{model}.{name}", field
 
 
 def parts_of(field: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,9 +27,7 @@ from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_options import RateConfig, RatingConfig
 from encore.runs import run_files
-from flows import study_flow
 from flows.rate_pairs import rate_pairs
-from tasks import server_calls
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
 from tests.golden.command_line import encore
@@ -52,7 +51,11 @@ def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: 
 
 def tasks_of(state: State[Any]) -> dict[str, TaskRun]:
     """Return the task runs of a flow run by name, once all of them have ended."""
-    run_filter = FlowRunFilter.model_validate({"id": {"any_": [state.state_details.flow_run_id]}})
+    return tasks_of_run(state.state_details.flow_run_id)
+
+
+def tasks_of_run(flow_run_id: UUID | None) -> dict[str, TaskRun]:
+    run_filter = FlowRunFilter.model_validate({"id": {"any_": [flow_run_id]}})
     deadline = time.monotonic() + 60
     with get_client(sync_client=True) as client:
         while True:  # the server stores the states of Prefect's own tasks a little later
@@ -217,30 +220,40 @@ def test_a_shard_that_cannot_be_written_is_red_and_so_is_the_stage(
     assert tasks["shard 0"].state_name == "Completed"
 
 
-def test_after_an_outage_a_retried_shard_is_green_and_the_shards_not_shown_are_counted(
-    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_finished_shards_stay_completed_where_the_run_failed_and_a_cancelled_one_is_cancelled(
+    study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server_answers, wait_for_server = server_calls.server_answers, study_flow.wait_for_server
-    away = threading.Event()
-    away.set()
+    """Prefect rolls back what was done within a task that fails: shards are in none."""
+    num_calls = 0
 
-    def end_the_outage_and_wait() -> bool:
-        away.clear()
-        return wait_for_server()
+    def stop_the_third() -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 3:
+            raise KeyboardInterrupt
 
-    def break_device() -> None:
-        raise RuntimeError("the device fell off the bus")
+    def open_stopping_judge(config: JudgeConfig, **options: Any) -> Judge:
+        judge = open_judge(config, **options)
+        reply = judge.reply
 
-    monkeypatch.setattr(server_calls, "_server", server_calls._ServerState(is_away=True))
-    monkeypatch.setattr(
-        server_calls, "server_answers", lambda: not away.is_set() and server_answers()
-    )
-    monkeypatch.setattr(study_flow, "wait_for_server", end_the_outage_and_wait)
-    break_first_generation(monkeypatch, break_device)
-    state = run_flow(study, rating(), retries=1)
+        def stopping_reply(prompts: Any, **rest: Any) -> Any:
+            stop_the_third()
+            return reply(prompts, **rest)
 
-    assert state.message == "3 rated, 0 reused, 0 failed"
-    # One shard failed and was then rated; the two others began and ended during the outage.
-    [retried] = [task for name, task in tasks_of(state).items() if name.startswith("shard")]
-    assert retried.state_name == "Completed"
-    assert "2 of 3 shards of this run are not shown as task runs" in caplog.text
+        judge.reply = stopping_reply
+        return judge
+
+    monkeypatch.setattr(rating_run, "open_judge", open_stopping_judge)
+    with pytest.raises(KeyboardInterrupt):
+        run_flow(study, rating())
+    with get_client(sync_client=True) as client:
+        [run] = [
+            run
+            for run in client.read_flow_runs()
+            if (run.parameters.get("config") or {}).get("study") == str(study)
+        ]
+    tasks = tasks_of_run(run.id)
+    states = {name: task.state_name for name, task in tasks.items()}
+    shards = {"shard 0": "Completed", "shard 1": "Completed", "shard 2": "Cancelled"}
+    assert states == {"rate": "Crashed", **shards}
+    assert run_flow(study, rating()).message == "1 rated, 2 reused, 0 failed"
