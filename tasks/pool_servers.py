@@ -179,7 +179,7 @@ class PoolServers:
         """Replace lost servers; return the base URLs of those that are there to be asked.
 
         Raises:
-            JudgeUnavailableError: None is left.
+            JudgeUnavailableError: None is left to be asked.
         """
         now = time.monotonic()
         if now >= self._next_look:

@@ -51,7 +51,7 @@ def rate_shards(
     A command rates in its own process, or with local engines.
 
     Args:
-        study: The study's directory.
+        study: Directory of the study to rate.
         config: Judge, rules and settings. A `RateConfig` also says which shards are rated.
         attempts: Number of attempts at a shard.
         servers: Options of the servers on the GPU pool.

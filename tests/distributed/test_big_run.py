@@ -23,7 +23,7 @@ _LOCK_ERRORS = re.compile(r"database is locked|deadlock|could not serialize", re
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("away_seconds", [100, 600])
 def test_a_run_goes_on_for_minutes_without_the_server(tmp_path: Path, away_seconds: float) -> None:
-    """Of 90 shards of 2 s, those that end meanwhile are shown afterwards as well."""
+    """Rate 90 shards of 2 s; those that end meanwhile are shown afterwards as well."""
     with running_farm(tmp_path / "farm", num_engines=0) as farm:
         rate_while_the_server_is_away(
             farm, tmp_path, num_shards=90, seconds=2.0, away_seconds=away_seconds

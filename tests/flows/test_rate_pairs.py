@@ -236,9 +236,9 @@ def test_finished_shards_stay_completed_where_the_run_failed_and_a_cancelled_one
         judge = open_judge(config, **options)
         reply = judge.reply
 
-        def stopping_reply(prompts: Any, **rest: Any) -> Any:
+        def stopping_reply(prompts: Any, **hooks: Any) -> Any:
             stop_the_third()
-            return reply(prompts, **rest)
+            return reply(prompts, **hooks)
 
         judge.reply = stopping_reply
         return judge

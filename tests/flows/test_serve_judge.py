@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
@@ -81,10 +82,8 @@ def test_a_server_on_a_network_wants_the_key_of_the_block_and_shows_it_nowhere(
 
     def ask() -> None:
         def row() -> Any:
-            import httpx
-
-            found = httpx.post(f"{api}/artifacts/latest/filter", json={}).json()
-            rows = [json.loads(each["data"])[0] for each in found if each["key"] == ADDRESS_KEY]
+            newest = httpx.post(f"{api}/artifacts/latest/filter", json={}).json()
+            rows = [json.loads(each["data"])[0] for each in newest if each["key"] == ADDRESS_KEY]
             return next((row for row in rows if "127.0.0.2" in row["address"]), None)
 
         url = wait_until(row, event="the address")["address"]
@@ -101,8 +100,8 @@ def test_a_server_on_a_network_wants_the_key_of_the_block_and_shows_it_nowhere(
     assert "max_model_len" in answers[1]
     artifact = Artifact.get(ADDRESS_KEY)
     assert artifact is not None
-    for shown in (log_of(state), str(artifact.data), str(state.message)):
-        assert key not in shown
+    for text in (log_of(state), str(artifact.data), str(state.message)):
+        assert key not in text
 
 
 def test_a_server_that_dies_too_often_is_the_error_of_its_run(

@@ -149,8 +149,9 @@ def assert_deployments_run(stack: Stack, folder: Path, judge: Path) -> None:
     server = PrefectServer(url=stack.prefect_url, folder=folder, environ={})
     pairs_file = write_lines(folder.parent / "pairs.jsonl", numbered_pairs(6))
     study = folder.parent / "study"
-    rating = {"judge": {"model": str(judge), "backend": "transformers"}, "shard_size": 2}
-    rating["max_reply_tokens"] = 8
+    rating = {"judge": {"model": str(judge), "max_model_len": 1024}, "shard_size": 2}
+    rating |= {"max_reply_tokens": 8, "engines": "auto"}
+    # Two real vLLM servers, each with its share of the cores.
     config = {"study": str(study), "sources": [f"small={pairs_file}"], "rating": rating}
     no_study = {"study": str(pairs_file)}
     pipeline_id = server.start_run("pipeline/encore-pipeline", config=config)

@@ -23,11 +23,14 @@ KUBERNETES = INFRA / "kubernetes"
 UNITS = sorted((INFRA / "systemd").glob("*.service"))
 SCRIPTS = [
     INFRA / "slurm" / "rate-array.sbatch",
+    INFRA / "slurm" / "serve-array.sbatch",
     *(INFRA.parent / ".ci" / name for name in ("packages", "run")),
 ]
 # SkyPilot (its client cannot share an environment with ours): the keys its reference documents.
 SKY_KEYS = {"name", "num_nodes", "resources", "workdir", "volumes", "envs", "setup", "run"}
 SKY_RESOURCES = {"accelerators", "cpus", "memory"}
+#: Variables of processes that start each other.
+SET_BY_US = {"ENCORE_STACK_PROCESS", "ENCORE_SERVER_KEY"}
 PASSWORD = {"POSTGRES_PASSWORD": "only-for-this-test"}
 
 
@@ -122,7 +125,7 @@ def test_every_variable_of_a_template_is_explained(path):
 def test_every_variable_of_the_project_is_explained():
     folders = [INFRA, *(INFRA.parent / name for name in ("encore", "tasks", "flows"))]
     code = "".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
-    used = set(re.findall(r"\"(ENCORE_[A-Z_]+)\"", code)) - {"ENCORE_STACK_PROCESS"}  # set by us
+    used = set(re.findall(r"\"(ENCORE_[A-Z_]+)\"", code)) - SET_BY_US
     used |= {f"ENCORE_{name.upper()}" for name in Settings.model_fields}
     assert len(used) > 5
     assert used <= explained_variables()
