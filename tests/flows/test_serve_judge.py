@@ -63,7 +63,7 @@ def test_a_server_tells_its_address_and_ends_when_nobody_asks_it(
     state = serve(tiny_judge)
 
     assert state.is_completed()
-    assert state.message.startswith("no run asked it for ")
+    assert state.message in {f"no run asked it for {seconds} s" for seconds in range(2, 40)}
     artifact = Artifact.get(ADDRESS_KEY)
     assert artifact is not None
     [row] = json.loads(artifact.data)
