@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,12 +79,11 @@ def test_ratings_are_analyzed_and_reported(tmp_path: Path) -> None:
     assert str(nothing) in str(error_of(analyze(RatingsConfig(ratings=nothing), return_state=True)))
 
 
-def test_a_run_is_named_after_study_stage_recipe_and_engine(tmp_path: Path) -> None:
+def test_a_run_is_named_after_study_or_judge_stage_and_recipe(tmp_path: Path) -> None:
     study = tmp_path / "a" / ".." / "my-study"
-    order = SimpleNamespace(label="engine 1 of 3")
     for stage, parameters, name in (
         ("rate", {"config": {"study": study, "out": "elsewhere"}}, "my-study: rate"),
-        ("rate", {"config": {"study": study}, "engine": order}, "my-study: rate, engine 1 of 3"),
+        ("serve", {"config": {"judge": {"model": "org/my-judge"}}}, "my-judge: serve"),
         ("recipe", {"recipe": "demo", "study": study}, "my-study: recipe demo"),
         ("recipe", {"recipe": load_recipe("demo"), "study": study}, "my-study: recipe demo"),
     ):
