@@ -10,7 +10,6 @@ from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
 from encore.rating.rating_options import RateConfig
-from encore.runs.engine_messages import EngineSpec
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics

@@ -9,7 +9,6 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
-from encore.runs.engine_messages import EngineSpec
 from encore.runs.shard_runner import raise_for_failed_shards
 from encore.scoring.head_accuracy import scoring_accuracies
 from encore.scoring.scoring_options import ScoreConfig

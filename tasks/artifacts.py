@@ -17,7 +17,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from encore.data.records import slug
-from encore.runs.engine_supervisor import EngineRows
 from tasks.server_calls import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
