@@ -20,6 +20,7 @@ from encore.core.config import StageConfig, option, option_metadata
 from encore.core.terminal import visible
 from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
+from encore.data.study_options import StudyFolder
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
@@ -47,7 +48,7 @@ class PipelineConfig(StageConfig):
     """Sources, judge and weighting scheme: from preference pairs to weights."""
 
     sources: tuple[str, ...] = _sources(min_length=1)
-    study: Path = option(name="out", beside_recipe=True, metavar="STUDY")
+    study: StudyFolder = option(name="out", beside_recipe=True, metavar="STUDY")
     """The study directory; made if it is not there."""
     rating: LimitedRatingConfig
     prefer: Prefer | None = option(None)

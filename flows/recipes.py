@@ -14,6 +14,7 @@ from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from encore.data.study_options import StudyFolder
 from encore.recipes.recipe import Recipe, RecipeName, changed, load_recipe
 from encore.recipes.recipe_run import RecipeResult, Work
 from encore.recipes.recipe_run import run_recipe as run_stages
@@ -38,7 +39,7 @@ _TRACKED_STAGES = ("judge", "train", "gate", "score", "benchmark")
 @study_flow("recipe", stage="recipe")
 def run_recipe(
     recipe: RecipeName | Recipe,
-    study: Path,
+    study: StudyFolder,
     changes: dict[str, Any] | None = None,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: ShardAttempts = ShardAttempts(),

@@ -12,7 +12,7 @@ from pydantic import Field
 from encore.benchmarks.definition import BENCHMARK_NAMES
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
-from encore.data.study_options import StudyConfig
+from encore.data.study_options import StudyConfig, StudyFolder
 from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
@@ -105,7 +105,7 @@ class BenchmarkConfig(ComputingConfig):
     the table; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's."""
     pairs: PairsConfig = PairsConfig()
     rows: RowsConfig = RowsConfig()
-    ratings: Path | None = _rows(None)
+    ratings: StudyFolder | None = _rows(None)
     """Training ratings that the weights are computed from. Default: the study's."""
     run: str | None = _rows(None, metavar="RUN_KEY")
     """Rating run, if there are several (a prefix of its key)."""
@@ -189,7 +189,7 @@ class JudgeBenchmarkConfig(StageConfig):
     replies with the verdict alone."""
     rules: str | None = option(None, only_for=_BY_RATING)
     """With --by rating: encore-10 (the default), encore-20, or your own rule set (TOML)."""
-    weights_from: Path | None = _weights(metavar="RATINGS")
+    weights_from: StudyFolder | None = _weights(metavar="RATINGS")
     """With --by rating: training study whose ratings weigh the rules."""
     weights_run: str | None = _weights(metavar="RUN_KEY")
     """Rating run of --weights-from, if it has several."""
@@ -220,7 +220,7 @@ class JudgeBenchmarkConfig(StageConfig):
 class CompareConfig(StageConfig):
     """Configuration of `encore compare`: the studies, and the rows to put side by side."""
 
-    studies: tuple[Path, ...] = option(positional=True, min_length=1, metavar="STUDY...")
+    studies: tuple[StudyFolder, ...] = option(positional=True, min_length=1, metavar="STUDY...")
     """Studies with benchmark tables."""
     by: str | None = option(None, metavar="FIGURE")
     """Score to sort by, the best first: the headline (default, e.g. safety) or a subset."""

@@ -17,6 +17,7 @@ from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
 from encore.core.errors import InputError
+from encore.core.study_mirror import study_path
 from encore.data.study import open_study
 
 #: A table's headline may differ from its recomputation by so much.
@@ -193,7 +194,7 @@ def compare(
             benchmark, score or reference does not exist, or a reference is given and the tables
             are on different pairs.
     """
-    rows = read_studies([Path(study) for study in studies], benchmark=benchmark)
+    rows = read_studies([study_path(study) for study in studies], benchmark=benchmark)
     return compare_tables(rows, by=by, reference=reference, seed=seed)
 
 

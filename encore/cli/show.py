@@ -14,7 +14,7 @@ from encore.core.config import option
 from encore.core.number_text import NONE, counted, number
 from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
 from encore.data.records import RESPONSES
-from encore.data.study_options import RunKeyConfig
+from encore.data.study_options import RunKeyConfig, StudyFolder
 from encore.demo import judge_title
 
 #: Pairs in the list of those that a rule gets wrong; --json has all.
@@ -24,7 +24,7 @@ _NUM_LISTED = 10
 class ShowConfig(RunKeyConfig):
     """Options of `encore show`."""
 
-    study: Path = option(positional=True, alias="study")
+    study: StudyFolder = option(positional=True, alias="study")
     """The study directory that has the pair. May be left out inside of it."""
     pair: str | None = option(None, positional=True)
     """A pair_id, or a unique beginning of it."""

@@ -10,6 +10,7 @@ from encore.cli.query_output import print_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.number_text import counted
+from encore.core.study_mirror import study_path
 from encore.core.terminal import warn
 from encore.data.study_options import RunChoice
 
@@ -54,7 +55,7 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     """
     from encore.data.study import is_study, open_study
 
-    study, statement = Path(config.study or ""), config.statement
+    study, statement = study_path(config.study or ""), config.statement
     if config.query is statement is None and not is_study(study):
         study, statement = Path(), config.study  # a SELECT alone, inside of a study
     if [statement, config.query, config.show_list or None].count(None) != 2:

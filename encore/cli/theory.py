@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encore.analysis.answer_options import DEFAULT_TAU
@@ -22,7 +21,7 @@ from encore.cli.output import (
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.terminal import say_next
-from encore.data.study_options import RatingsConfig
+from encore.data.study_options import RatingsConfig, StudyFolder
 from encore.weighting.scheme_options import tau_option
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 class TheoryConfig(RatingsConfig):
     """Options of `encore theory`."""
 
-    ratings: Path | None = option(  # type: ignore[assignment]  # not needed for a synthetic world
+    ratings: StudyFolder | None = option(  # type: ignore[assignment]  # not needed for a synthetic world
         None, positional=True, identity=False
     )
     """A study, a Parquet file, or a folder of them, as for `encore analyze`."""

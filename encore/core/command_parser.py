@@ -31,6 +31,7 @@ from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.extras import install_command, missing_package
 from encore.core.stop_signals import call_stops
+from encore.core.study_mirror import sending_studies
 from encore.core.terminal import (
     VisibleFormatter,
     console,
@@ -272,7 +273,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     is_json_due.set("--json" in arguments)
     is_verbose.set("--verbose" in arguments)
     try:
-        with _stopping_on_signals(), _naming_missing_extras(app, arguments):
+        with _stopping_on_signals(), sending_studies(), _naming_missing_extras(app, arguments):
             called, bound, _ = app.parse_args(
                 _of_this_version(app, arguments),
                 exit_on_error=False,

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
+
+from encore.core.bucket_store import is_address
+from encore.core.errors import InputError
 
 #: Key of an option's metadata in the JSON schema of its field.
 _METADATA_KEY = "encore"
@@ -34,6 +38,17 @@ class StageConfig(BaseModel):
         """Join the lines of each help text."""
         for field in cls.model_fields.values():
             field.description = field.description and " ".join(field.description.split())
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_addresses(cls, value: Any) -> Any:
+        """Refuse a bucket's address as any other path than a study's, which is local by now."""
+        for path in value if isinstance(value, tuple) else (value,):
+            if isinstance(path, Path) and is_address(path):
+                raise InputError(
+                    "only a study may be in a bucket; give a path of this machine here"
+                )
+        return value
 
 
 def option(

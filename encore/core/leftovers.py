@@ -29,7 +29,7 @@ _seen_folders: set[Path] = set()
 
 def unique_suffix() -> str:
     """Return the end of a name that no other process gives."""
-    return f"{os.getpid()}-{_machine_tag()}{secrets.token_hex(4)}"
+    return f"{os.getpid()}-{this_machine()}{secrets.token_hex(4)}"
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -98,7 +98,7 @@ def _is_dead(path: Path, process_id: int, *, machine_tag: str) -> bool:
         return False
     if status.st_uid != os.getuid():
         return False
-    if machine_tag != _machine_tag():
+    if machine_tag != this_machine():
         return time.time() - status.st_mtime > _MAX_AGE_SECONDS
     try:
         os.kill(process_id, 0)
@@ -120,7 +120,7 @@ def _remove(path: Path) -> None:
 
 
 @cache
-def _machine_tag() -> str:
+def this_machine() -> str:
     """Return eight hex digits for this machine, or this container: ids of processes hold there."""
     try:
         processes = str(Path("/proc/self/ns/pid").readlink())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -47,6 +48,18 @@ class Settings(BaseModel):
     cpu_kv_cache_gib: int = Field(
         default=2, ge=1, description="Key-value cache of the vLLM CPU engine, in GiB."
     )
+    cache_dir: Path | None = Field(
+        default=None, description="Folder of local copies of studies in buckets."
+    )
+    bucket_models: bool = Field(
+        default=False, description="Copy finished models of a study to its bucket, too."
+    )
+
+    @property
+    def cache_folder(self) -> Path:
+        """Return the folder of local copies: ``cache_dir``, or one in the user's cache."""
+        user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return (self.cache_dir or Path(user_cache) / "encore").expanduser().resolve()
 
 
 def load_settings() -> Settings:

@@ -23,7 +23,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from encore.core.files import json_text
+from encore.core.files import bucket_addresses, json_text
 from encore.core.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -74,7 +74,12 @@ _NEGATIVE = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
 
 
 def visible(text: str) -> str:
-    """Return a text with control and direction characters as escapes; line breaks and tabs stay."""
+    """Return a text with control and direction characters as escapes; line breaks and tabs stay.
+
+    A study in a bucket is named by its address; its files are those of the local copy.
+    """
+    for folder, address in bucket_addresses.items():
+        text = re.sub(f"{re.escape(folder)}(?![/\\w])", address.replace("\\", r"\\"), text)
     return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 

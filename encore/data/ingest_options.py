@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from encore.core.config import StageConfig, option, unkeyed_option
 from encore.data.pairs_manifest import MAX_SET_ASIDE_SHARE
 from encore.data.sources.pku import Prefer
+from encore.data.study_options import StudyFolder
 
 
 class IngestConfig(StageConfig):
     """Options of `encore ingest`."""
 
-    out: Path = unkeyed_option(positional=True, name="study", alias="out")
+    out: StudyFolder = unkeyed_option(positional=True, name="study", alias="out")
     """The study directory; created if missing."""
     sources: tuple[str, ...] = option(positional=True, metavar="SOURCE...", min_length=1)
     """What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku

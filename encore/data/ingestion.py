@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
+from encore.core.study_mirror import study_path
 from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
 from encore.data.pairs_manifest import (
     MAX_SET_ASIDE_SHARE,
@@ -110,7 +111,7 @@ def ingest(
             `encore.data.sources.locate.locate`); or it is data: a pandas or Polars data frame, an
             Arrow table, a Hugging Face data set, a list of dicts. Data without a label have the
             label ``table``.
-        out: Directory of the study.
+        out: Directory of the study, or its address in a bucket.
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
         split: Split of the sources on the hub (default: train).
         replace: Replace a label's pairs if they differ.
@@ -124,7 +125,7 @@ def ingest(
             other pairs.
         EncoreError: Writing failed, or another process is changing the study.
     """
-    out = Path(out)
+    out = study_path(out)
     resolved = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
     labels = sorted({str(source.label) for source in resolved})
     by_label = {label: [source for source in resolved if source.label == label] for label in labels}

@@ -16,8 +16,9 @@ from pathlib import Path
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.file_lock import LockState, lock_descriptor
-from encore.core.files import fsync_path, fsync_tree
+from encore.core.files import fsync_path, fsync_tree, tell_changed
 from encore.core.leftovers import is_left_behind, unique_suffix
+from encore.core.study_mirror import study_path
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
 from encore.data.study_options import StudyConfig
 
@@ -84,12 +85,12 @@ def open_study(path: str | Path) -> Study:
     ['mine']
 
     Args:
-        path: Directory of the study, as `encore ingest` made it.
+        path: Directory of the study, as `encore ingest` made it, or its address in a bucket.
 
     Raises:
         InputError: The directory does not exist, is not a study, or is of another format.
     """
-    path = Path(path)
+    path = study_path(path)
     marker = path / _MARKER
     if not marker.is_file():
         problem = f"not a study (no {_MARKER})" if path.exists() else "no such directory"
@@ -119,7 +120,7 @@ def as_study(study: Study | str | Path, config: StageConfig | None = None) -> St
     Raises:
         InputError: There is no study at the path, or the config names another one.
     """
-    opened = study if isinstance(study, Study) else open_study(Path(study))
+    opened = study if isinstance(study, Study) else open_study(study)
     path = config.study if isinstance(config, StudyConfig) else opened.path
     if path.resolve() != opened.path.resolve():
         raise InputError(
@@ -249,6 +250,7 @@ def _move_new_study(folder: Path, path: Path) -> None:
             ) from error
         raise
     fsync_path(path.parent)
+    tell_changed(path)
 
 
 def _move_staged_files(change: Change, study: Study) -> None:
@@ -273,3 +275,4 @@ def _move_staged_files(change: Change, study: Study) -> None:
         raise
     for folder in {(study.path / relative).parent for relative in change.staged}:
         fsync_path(folder)
+    tell_changed(*(study.path / relative for relative in change.staged))

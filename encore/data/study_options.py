@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from encore.core.config import StageConfig, unkeyed_option
+from encore.core.study_mirror import study_path
+
+#: The folder of a study. The address of one in a bucket becomes the folder of its local copy.
+StudyFolder = Annotated[
+    Path,
+    BeforeValidator(lambda study: study_path(study) if isinstance(study, str | Path) else study),
+]
 
 
 class StudyConfig(StageConfig):
     """Options of a stage that works on a study."""
 
-    study: Path = unkeyed_option(positional=True)
-    """The study directory (made by `encore ingest`)."""
+    study: StudyFolder = unkeyed_option(positional=True)
+    """The study directory (made by `encore ingest`), or its address in a bucket."""
 
 
 class RunKeyConfig(StageConfig):
@@ -48,7 +57,7 @@ class RatingTableOptions(StageConfig):
 class RatingsConfig(RatingTableOptions, RunChoice):
     """Options of a stage that reads ratings from a study or from files."""
 
-    ratings: Path = unkeyed_option(positional=True)
+    ratings: StudyFolder = unkeyed_option(positional=True)
     """A study; a file of CSV, JSON, Parquet or Arrow, as for `encore ingest`; a folder of Parquet
     files (with subfolders); or a published data set. Columns of a file: pair_id, source, response
     (chosen or rejected), rule_id and rating (0 to 1, or null); or pair_id, response and a column

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
 
+from encore.core.bucket_store import bucket_url
 from encore.core.config import option
 from encore.data.records import SampleKind
-from encore.data.study_options import RunChoice, StudyConfig
+from encore.data.study_options import RunChoice, StudyConfig, StudyFolder
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 
@@ -75,7 +76,7 @@ class AnnotateImportConfig(StudyConfig):
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
-    to: Path | None = option(None, positional=True, name="study", alias="to", identity=False)
+    to: StudyFolder | None = option(None, positional=True, name="study", alias="to", identity=False)
     """Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table
     that has ratings needs none."""
     files: tuple[Path, ...] = option(
@@ -94,7 +95,7 @@ class LabelsConfig(RatingConfig):
     def _take_files_without_a_study(cls, values: Any) -> Any:
         """Take the first argument as a file if it is one, or if it is the only argument."""
         first, files = values.get("to"), values.get("files") or ()
-        is_study = first is not None and Path(first).is_dir()
+        is_study = first is not None and (bucket_url(first) or Path(first).is_dir())
         if first is not None and not is_study and (not files or Path(first).is_file()):
             return {**values, "to": None, "files": (first, *files)}
         return values

@@ -18,6 +18,7 @@ from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
+from encore.data.study_options import StudyFolder
 from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import EngineRatingConfig
 from encore.training.training_options import GateConfig, TrainingConfig
@@ -163,7 +164,7 @@ class Recipe(StageConfig):
 class DemoConfig(StageConfig):
     """Options of the demo: its folder and the judge's engine."""
 
-    study: Path = option(Path("demo-study"), positional=True, alias="out")
+    study: StudyFolder = option(Path("demo-study"), positional=True, alias="out")
     """Where the study goes; an existing demo is continued."""
     backend: Literal["vllm", "transformers"] | None = option(None)
     """The judge's engine; default: vLLM, transformers where it is missing."""

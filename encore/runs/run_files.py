@@ -43,7 +43,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
-from encore.core.files import file_sha256, publish, temporary_path, write_json
+from encore.core.files import file_sha256, publish, remove_file, temporary_path, write_json
 from encore.core.versions import package_versions
 from encore.runs.checked_shards import CHECKED_FILE, CheckedFooters, read_checked, record_checked
 from encore.runs.shard_listing import SHARD_NAME, ShardListing
@@ -489,7 +489,7 @@ def write_shard(
             listing.renew(now=True)
         for path in listing.files(shard.index) if replaces_done else ():
             if path != written:
-                path.unlink(missing_ok=True)
+                remove_file(path)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -497,7 +497,7 @@ def write_shard(
             f"{run_dir}: the disk was full while shard {shard.index} was written; finished shards "
             "are kept; make room and run the same command again"
         ) from error
-    _failure_path(run_dir, shard.index).unlink(missing_ok=True)
+    remove_file(_failure_path(run_dir, shard.index))
     state = state_of_shard(run_dir, manifest, shard, listing)
     if state.state != "done":
         raise EncoreError(f"shard {shard.index}: written, but {state.detail}; run it again")
@@ -507,7 +507,7 @@ def write_shard(
         if path == state.path:
             continue
         if path == written or _state_of_file(path, manifest, shard).state != "done":
-            path.unlink(missing_ok=True)
+            remove_file(path)
     return state
 
 

@@ -41,6 +41,7 @@ from encore.core.errors import (
     stops_the_run,
 )
 from encore.core.file_lock import LockState, file_lock
+from encore.core.files import claim_for_work
 from encore.core.leftovers import is_left_behind
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
@@ -377,6 +378,8 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     finished_indices = {state.index for state in finished}
     pending = [shard for shard in shards if shard.index not in finished_indices]
     job.stop_rule.update(finished)
+    if pending:
+        claim_for_work(job.run_dir)
     num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
         runs.claim_folder(job.run_dir, manifest)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.study_mirror import study_path
 from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study
@@ -198,7 +199,7 @@ def read_head_scores(path: str | Path) -> HeadScores:
         StudyIncompleteError: Shards of the scoring are missing or damaged.
         EncoreError: `score.json` is missing or damaged.
     """
-    path = Path(path)
+    path = study_path(path)
     if is_study(path):
         path = choose_run(path / SCORES_DIR, ScoreManifest)
     status = run_status(path, ScoreManifest)

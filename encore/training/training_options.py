@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from encore.core.config import StageConfig, option
-from encore.data.study_options import RatingTableOptions, RunChoice, StudyConfig
+from encore.data.study_options import RatingTableOptions, RunChoice, StudyConfig, StudyFolder
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.model_options import set_aside_option
 
@@ -125,7 +125,7 @@ class TrainingRunConfig(RatingTableOptions, RunChoice, TrainingConfig):
     """Options of one training: backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
-    ratings: Path | None = option(None, identity=False)
+    ratings: StudyFolder | None = option(None, identity=False)
     """Ratings to learn: a Parquet file, a folder of them, or a study. Default: those of the study.
     """
     limit: int | None = option(None, ge=1, identity=False)

@@ -6,12 +6,12 @@ Memory is the peak of one process. Hours are those of training alone, without ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import local_path
+from encore.data.study_options import StudyFolder
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.gpus import UTILISATION, find_gpu
@@ -42,7 +42,7 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 class PlanTrainConfig(StageConfig):
     """Options of `encore plan train`: the settings that memory and time of a training depend on."""
 
-    study: Path | None = option(None, positional=True)
+    study: StudyFolder | None = option(None, positional=True)
     """Study whose pairs are counted; or use --pairs."""
     backbone: str = option("llama-3.1-8b", metavar="MODEL")
     """Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…"""

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.core.number_text import counted, first_names
+from encore.core.study_mirror import study_path
 from encore.data.arrow_tables import arrow_table
 from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
@@ -169,7 +170,7 @@ def open_ratings(
     if not isinstance(ratings, Study | str | Path):
         table = arrow_table(ratings)
         return Ratings(label="table", table=table, run=run, judge=judge, **layout)
-    path = ratings.path if isinstance(ratings, Study) else Path(ratings)
+    path = ratings.path if isinstance(ratings, Study) else study_path(ratings)
     if (table := _read_table(path, named=layout["rule_columns"])) is not None:
         return Ratings(label=str(path), table=table, run=run, judge=judge, **layout)
     if not path.exists():
@@ -277,15 +278,16 @@ def open_compared_ratings(
     Raises:
         InputError: There are no such ratings, or several runs match.
     """
-    if Path(second).exists():
-        if not is_rating_table(second):
+    path, second_path = study_path(ratings), study_path(second)
+    if second_path.exists():
+        if not is_rating_table(second_path):
             scale = rule_columns = None
-        return open_ratings(second, scale=scale, rule_columns=rule_columns)
-    study = _study_at(Path(ratings))
-    run_dirs = (_run_dirs(Path(ratings)) or ()) if study is None else list_runs(study.ratings_dir)
+        return open_ratings(second_path, scale=scale, rule_columns=rule_columns)
+    study = _study_at(path)
+    run_dirs = (_run_dirs(path) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
     run, judge = (second, None) if is_key else (None, second)
-    return open_ratings(study or ratings, run=run, judge=judge)
+    return open_ratings(study or path, run=run, judge=judge)
 
 
 def _study_at(path: Path) -> Study | None:

@@ -17,7 +17,7 @@ from encore.core.files import atomic_folder, atomic_path, atomic_write_bytes
 from encore.core.leftovers import is_left_behind, scratch_folder, unique_suffix
 from tests.worlds.servers import wait_until
 
-TAG = leftovers._machine_tag()
+TAG = leftovers.this_machine()
 DAY = 24 * 3600
 
 

@@ -1,0 +1,131 @@
+"""The claim of one process on a run in a bucket: a second one is refused by name.
+
+The claim is a small object beside the run. Its holder writes it again now and then. Who finds a
+claim compares the time at which it was last written with the time of an object that it writes
+itself: both are of the store's clock, so a machine whose clock is wrong does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from encore.core.bucket_store import BucketObject, BucketStore
+from encore.core.errors import EncoreError
+from encore.core.leftovers import this_machine, unique_suffix
+
+#: The holder writes its claim again after this time. A claim ends when that did not happen for
+#: `EXPIRY`, for which a network may be away.
+RENEWAL_SECONDS = 30.0
+EXPIRY = timedelta(minutes=3)
+
+
+class DriverClaim:
+    """One process's claim on a run's folder in a bucket, held until `release`."""
+
+    def __init__(self, store: BucketStore, folder: str) -> None:
+        """Take the claim, and begin to renew it.
+
+        Args:
+            store: The study's bucket.
+            folder: Name of the run's folder in it.
+
+        Raises:
+            EncoreError: Another process holds the claim, or the bucket cannot be written.
+        """
+        self.is_lost = False
+        self._store, self._folder, self._name = store, folder, f"{folder}/.driver.json"
+        holder = {
+            "host": socket.gethostname(),
+            "machine": this_machine(),
+            "process": os.getpid(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            "token": unique_suffix(),
+        }
+        self._content = json.dumps(holder).encode()
+        self._written = self._take()
+        self._is_released = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="driver-claim")
+        self._thread.start()
+
+    @property
+    def lost_error(self) -> str:
+        """Return the message of a claim that another process took."""
+        return (
+            f"{self._store.url}/{self._folder}: another process took over this run, because the "
+            f"store had no sign of life of this one for {EXPIRY.seconds // 60} minutes; finished "
+            "shards are kept; run the same command again when the other one has ended"
+        )
+
+    def release(self) -> None:
+        """End the claim, so that the next process need not wait."""
+        self._is_released.set()
+        self._thread.join()
+        with suppress(EncoreError, OSError):
+            if not self.is_lost:
+                self._store.remove(self._name)
+
+    def _take(self) -> BucketObject:
+        """Write the claim if there is none, or if its holder is dead."""
+        try:
+            return self._store.create(self._name, self._content)
+        except FileExistsError:
+            claim = self._store.head(self._name)
+        try:
+            holder = json.loads(self._store.read(self._name)) if claim else {}
+        except (FileNotFoundError, ValueError):  # released in the meantime, or not ours
+            holder = {}
+        age = self._age_of(claim) if claim is not None else EXPIRY
+        if age < EXPIRY and not _is_dead(holder):
+            raise EncoreError(
+                f"{self._store.url}/{self._folder}: another process works on this run (host "
+                f"{holder.get('host', 'unknown')}, process {holder.get('process', 'unknown')}, "
+                f"since {holder.get('since', 'unknown')}, last sign of life "
+                f"{max(0, int(age.total_seconds()))} s ago); wait for it; if it is dead, run this "
+                f"again in {int((EXPIRY - age).total_seconds()) + 1} s"
+            )
+        try:
+            if claim is None:
+                return self._store.create(self._name, self._content)
+            return self._store.write(self._name, self._content, replaces=claim)
+        except FileExistsError as error:
+            raise EncoreError(
+                f"{self._store.url}/{self._folder}: another process has just begun to work on "
+                "this run; wait for it, then run this again"
+            ) from error
+
+    def _age_of(self, claim: BucketObject) -> timedelta:
+        """Return the time since a claim was written, by the store's clock."""
+        probe = f"{self._folder}/.driver-time-{unique_suffix()}"
+        self._store.create(probe, b"")
+        now = self._store.head(probe)
+        self._store.remove(probe)
+        return now.modified - claim.modified if now is not None else timedelta(0)
+
+    def _renew(self) -> None:
+        while not self._is_released.wait(RENEWAL_SECONDS):
+            try:
+                self._written = self._store.write(self._name, self._content, replaces=self._written)
+            except (FileExistsError, FileNotFoundError):
+                self.is_lost = True
+                return
+            except EncoreError:  # the store is away: the next attempt may succeed
+                continue
+
+
+def _is_dead(holder: dict[str, Any]) -> bool:
+    """Return True if a claim's holder was a process of this machine, and has ended."""
+    if holder.get("machine") != this_machine() or not isinstance(holder.get("process"), int):
+        return False
+    try:
+        os.kill(holder["process"], 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it belongs to somebody else
+        return False
+    return False
