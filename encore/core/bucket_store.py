@@ -70,6 +70,13 @@ def is_address(path: str | Path) -> bool:
     return _ADDRESS.fullmatch(str(path)) is not None
 
 
+def shown_address(path: str | Path) -> str:
+    """Return an address for a message, with both slashes and without what may be a key."""
+    scheme, _, rest = str(path).partition(":")
+    name = rest.lstrip("/")
+    return f"{scheme}://{'…' if {'@', '?'} & {*name} else '/' * (scheme == 'file') + name}"
+
+
 def bucket_url(study: str | Path) -> str | None:
     """Return the address of a study in a bucket in its normal form; None for a local path.
 
@@ -83,21 +90,22 @@ def bucket_url(study: str | Path) -> str | None:
         return None
     scheme, path = match[1].lower(), match[2]
     bucket, *folders = path.split("/") if scheme != "file" else ("", *path.split("/"))
-    if "@" in bucket or "?" in path:  # a key may be in it: it is not shown
+    address = shown_address(study)
+    if "@" in path or "?" in path:  # a key may be in it: it is not shown
         raise InputError(
-            f"study {scheme}://…: the address has @ or ?; leave keys out of it, they are read from "
+            f"study {address}: the address has @ or ?; leave keys out of it, they are read from "
             f"{CREDENTIALS.get(scheme) or 'the environment'}"
         )
     if scheme not in CREDENTIALS:
         names = ", ".join(f"{name}://" for name in CREDENTIALS)
         raise InputError(
-            f"study {study}: a bucket's address begins with one of {names}, not {scheme}:; "
+            f"study {address}: a bucket's address begins with one of {names}, not {scheme}://; "
             f"a folder of this name is ./{study}"
         )
     folders = [folder for folder in folders if folder]
     if not folders or {".", ".."} & {*folders} or not (bucket or scheme == "file"):
         raise InputError(
-            f"study {study}: expected a bucket and a folder in it, e.g. {scheme}://"
+            f"study {address}: expected a bucket and a folder in it, e.g. {scheme}://"
             f"{'' if scheme == 'file' else 'bucket'}/my-study"
         )
     return f"{scheme}://{'/'.join((bucket, *folders))}"
@@ -130,6 +138,9 @@ class BucketStore:
 
     def head(self, name: str) -> BucketObject | None:
         """Return an object without its content; None if it does not exist."""
+        folder = self._local_folder
+        if folder is not None and not folder.is_dir():
+            return None
         try:
             with self._errors(f"read {name}"):
                 return _object_of(self._store.head(name))
@@ -196,13 +207,17 @@ class BucketStore:
             return
 
     def _put(self, name: str, content: Path | bytes, mode: Any) -> BucketObject:
-        folder = self._local_folder
         if isinstance(content, Path) and (content.stat().st_size <= _SMALL_BYTES):
             content = content.read_bytes()
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
-        with self._errors(f"write {name}"):
-            if folder is not None:
+        if (folder := self._local_folder) is not None:
+            try:
                 folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise EncoreError(
+                    f"{self.url}: the folder cannot be made ({error.strerror}); name another one"
+                ) from error
+        with self._errors(f"write {name}"):
             reply = self._store.put(name, content, mode=mode)
         return BucketObject(size, reply["e_tag"], _UNKNOWN_TIME, reply["version"])
 
@@ -218,11 +233,13 @@ class BucketStore:
 
         if self._local_folder is not None:
             return LocalStore(self._local_folder)
-        return from_url(
+        client_options: Any = {**_CLIENT_OPTIONS, "allow_http": _allows_http()}
+        store: ObjectStore = from_url(
             self.url,
-            client_options={**_CLIENT_OPTIONS, "allow_http": _allows_http()},
+            client_options=client_options,
             retry_config={"max_retries": _MAX_RETRIES, "retry_timeout": _RETRY_TIMEOUT},
         )
+        return store
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
-from encore.core.bucket_store import is_address
-from encore.core.errors import InputError
+from encore.core.bucket_store import is_address, shown_address
+from encore.core.errors import EncoreError
 
 #: Key of an option's metadata in the JSON schema of its field.
 _METADATA_KEY = "encore"
@@ -41,12 +41,18 @@ class StageConfig(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _refuse_addresses(cls, value: Any) -> Any:
-        """Refuse a bucket's address as any other path than a study's, which is local by now."""
+    def _refuse_addresses(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a bucket's address as any other path than a study's, which is local by now.
+
+        Raises:
+            EncoreError: The name of the option. The value may have a key in it, so it is not shown
+                as pydantic shows it.
+        """
         for path in value if isinstance(value, tuple) else (value,):
             if isinstance(path, Path) and is_address(path):
-                raise InputError(
-                    "only a study may be in a bucket; give a path of this machine here"
+                raise EncoreError(
+                    f"{info.field_name} {shown_address(path)}: only a study may be in a bucket; "
+                    "give a path of this machine"
                 )
         return value
 

@@ -83,7 +83,7 @@ class MirrorSender:
         names = {name for unit in self._units for name in unit}
         message = (
             f"{len(names):,} new files are not in {self._store.url} yet ({self._error}); they are "
-            f"kept in {self._path}, and the same command sends them"
+            f"kept in {self._path}/, and the same command sends them"
         )
         if self._is_sending_own:
             raise EncoreError(message) from self._error
@@ -155,14 +155,12 @@ class MirrorSender:
         path = self._path / name
         try:
             status = path.stat()
-            if IMMUTABLE.search(name):
-                written = self._create(name, path)
-            else:
-                written = self._store.write(name, path)
         except FileNotFoundError:
             self._store.remove(name)
             self._record.forget(name)
             return
+        is_immutable = IMMUTABLE.search(name) is not None
+        written = self._create(name, path) if is_immutable else self._store.write(name, path)
         self._note_copied(name, written, Copied(None, status.st_size, status.st_mtime_ns))
 
     def _create(self, name: str, path: Path) -> BucketObject:
@@ -177,11 +175,10 @@ class MirrorSender:
     def _send_together(self, names: Sequence[str], pool: ThreadPoolExecutor) -> None:
         """Make several files appear in the bucket together, whenever this process is killed."""
         if STUDY_MARKER in names and STUDY_MARKER not in self._record.copied:
-            there = self._store.head(STUDY_MARKER)
-            if there is not None:
+            if self._store.head(STUDY_MARKER) is not None:
                 raise EncoreError(
                     f"study {self._store.url}: another process made it in the meantime; the new "
-                    f"files stay in {self._path}: move them away, then run the command again"
+                    f"files stay in {self._path}/: move them away, then run the command again"
                 )
         folder = f"{STAGING}/{unique_suffix()}"
         statuses = {name: path.stat() for name in names if (path := self._path / name).is_file()}

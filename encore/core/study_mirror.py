@@ -189,10 +189,10 @@ class StudyMirror:
                 claim.release()
         if self._has_local_models:
             logger.warning(
-                "models of %s stay on this machine, in %s; with ENCORE_BUCKET_MODELS=true they "
+                "models of %s stay on this machine, in %s/; with ENCORE_BUCKET_MODELS=true they "
                 "are copied to the bucket",
                 self._url,
-                os.fspath(self.path),
+                self.path,
             )
 
     def _check_is_study(self, shared: Mapping[str, BucketObject]) -> None:
@@ -207,7 +207,7 @@ class StudyMirror:
         if STUDY_MARKER in self._record.copied:
             raise InputError(
                 f"study {self._url}: it was removed from the bucket; to begin a new one, delete "
-                f"the local copy, too: {os.fspath(self._folder)}"
+                f"the local copy, too: {self._folder}"
             )
 
     def _shared_names(self, names: Iterable[str]) -> list[str]:
@@ -237,10 +237,10 @@ class StudyMirror:
         }
         return sorted(names, key=_rank)
 
-    def _is_current(self, name: str, there: BucketObject) -> bool:
+    def _is_current(self, name: str, stored: BucketObject) -> bool:
         """Return True if a file need not be read from the bucket."""
         copied, path = self._record.copied.get(name), self.path / name
-        is_same_object = copied is not None and copied.e_tag == there.e_tag
+        is_same_object = copied is not None and copied.e_tag == stored.e_tag
         if name in self._record.unsent:
             if is_same_object or IMMUTABLE.search(name):
                 return is_same_object or path.is_file()
@@ -249,13 +249,13 @@ class StudyMirror:
             status = path.stat()
         except OSError:
             return False
-        return copied == (there.e_tag, status.st_size, status.st_mtime_ns)
+        return copied == (stored.e_tag, status.st_size, status.st_mtime_ns)
 
-    def _fetch(self, name: str, there: BucketObject) -> None:
+    def _fetch(self, name: str, stored: BucketObject) -> None:
         """Read one file from the bucket. Its time is that of the store."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        mtime_ns = int(there.modified.timestamp() * 1e9)
+        mtime_ns = int(stored.modified.timestamp() * 1e9)
         with temporary_path(path) as temporary:
             try:
                 self._store.read(name, temporary)
@@ -264,7 +264,7 @@ class StudyMirror:
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
             status = temporary.stat()
             temporary.replace(path)
-        self._record.add_copied(name, Copied(there.e_tag, status.st_size, status.st_mtime_ns))
+        self._record.add_copied(name, Copied(stored.e_tag, status.st_size, status.st_mtime_ns))
 
 
 def _rank(name: str) -> tuple[bool, bool, str]:

@@ -8,13 +8,25 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from encore.core.config import StageConfig, unkeyed_option
+from encore.core.errors import EncoreError, InputError
 from encore.core.study_mirror import study_path
 
+
+def _local_folder(study: Any) -> Any:
+    """Return the folder of a study's local copy for an address in a bucket; else the value.
+
+    Raises:
+        EncoreError: The address is wrong, or the bucket cannot be read. No `ValueError`, with which
+            pydantic would show the value: a key may be in it.
+    """
+    try:
+        return study_path(study) if isinstance(study, str | Path) else study
+    except InputError as error:
+        raise EncoreError(str(error)) from error
+
+
 #: The folder of a study. The address of one in a bucket becomes the folder of its local copy.
-StudyFolder = Annotated[
-    Path,
-    BeforeValidator(lambda study: study_path(study) if isinstance(study, str | Path) else study),
-]
+StudyFolder = Annotated[Path, BeforeValidator(_local_folder)]
 
 
 class StudyConfig(StageConfig):
