@@ -46,7 +46,7 @@ _DENIALS = {"PermissionDeniedError", "UnauthenticatedError"}
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"}
 #: Parts of errors about a machine without keys: the library asks a cloud's own service for them.
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google|token request|must be specified|Missing")
-_NO_ANSWER = re.compile(r"error sending request|HTTP error|tim(?:ed out|eout)|status code: 5\d\d")
+_NO_ANSWER = re.compile(r"error sending request|HTTP error|timed out")
 
 
 class BucketObject(NamedTuple):
@@ -287,7 +287,13 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
 
 def _network_cause(text: str) -> ConnectionError | None:
     """Return the cause by which a caller sees that another attempt may succeed."""
-    return ConnectionError("the store does not answer") if _NO_ANSWER.search(text) else None
+    return ConnectionError("the store does not answer") if _is_away(text) else None
+
+
+def _is_away(text: str) -> bool:
+    """Return True if a store did not answer, or answered that it cannot now."""
+    status = _found(_STATUS, text)
+    return status.startswith("5") or status == "429" or bool(not status and _NO_ANSWER.search(text))
 
 
 def _error_of(url: str, action: str, error: Exception) -> EncoreError:
@@ -311,7 +317,7 @@ def _error_of(url: str, action: str, error: Exception) -> EncoreError:
             f"{url}: cannot {action}: the store refuses the key ({code or status or kind}); give "
             f"it the right to, or set another one ({variables})"
         )
-    if _NO_ANSWER.search(text):
+    if _is_away(text):
         return EncoreError(
             f"{url}: cannot {action}: the store does not answer{f' ({status})' if status else ''}; "
             "look at the network and the endpoint (AWS_ENDPOINT_URL), then run the command again"

@@ -77,8 +77,8 @@ class DriverClaim:
         except FileExistsError:
             claim = self._store.head(self._name)
         try:
-            holder = json.loads(self._store.read(self._name)) if claim else {}
-        except (FileNotFoundError, ValueError):  # released in the meantime, or not ours
+            holder = dict(json.loads(self._store.read(self._name))) if claim else {}
+        except (FileNotFoundError, ValueError, TypeError):  # released meanwhile, or unreadable
             holder = {}
         age = self._age_of(claim) if claim is not None else EXPIRY
         if age < EXPIRY and not _is_dead(holder):

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from encore.core.leftovers import unique_suffix
 
@@ -31,7 +31,7 @@ class Copied(NamedTuple):
         mtime_ns: Time of the file's last change when it was copied.
     """
 
-    e_tag: str | None
+    e_tag: str
     size: int
     mtime_ns: int
 
@@ -57,15 +57,16 @@ class MirrorRecord:
         with self._lock:
             self.copied, self.unsent = {}, {}
             num_lines = 0
-            with suppress(FileNotFoundError), self._path.open(encoding="utf-8") as lines:
+            with suppress(FileNotFoundError), self._path.open("rb") as lines:
                 for line in lines:
                     num_lines += 1
-                    with suppress(ValueError, TypeError, IndexError):  # a line cut by a kill
-                        name, *values = json.loads(line)
-                        self._note(name, values)
+                    with suppress(ValueError, TypeError):  # a line that a kill has cut
+                        self._note(json.loads(line))
             if num_lines > len(self.copied) + len(self.unsent) + _MAX_OLD_LINES:
                 temporary = self._path.with_name(f".{self._path.name}.tmp-{unique_suffix()}")
-                rows = [[name, *copied] for name, copied in self.copied.items()]
+                rows: list[list[str | int | None]] = [
+                    [name, *copied] for name, copied in self.copied.items()
+                ]
                 rows += [[name] for name in self.unsent]
                 temporary.write_text("".join(map(_line, rows)), encoding="utf-8")
                 temporary.replace(self._path)
@@ -85,11 +86,19 @@ class MirrorRecord:
     def _add(self, rows: list[list[str | int | None]]) -> None:
         with self._lock:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write("".join(map(_line, rows)))
-            for name, *values in rows:
-                self._note(str(name), values)
+                file.write("\n" + "".join(map(_line, rows)))  # after a line that a kill has cut
+            for row in rows:
+                self._note(row)
 
-    def _note(self, name: str, values: list[str | int | None]) -> None:
+    def _note(self, row: Any) -> None:
+        """Take a line of the record.
+
+        Raises:
+            ValueError: It is none.
+        """
+        name, *values = row
+        if not isinstance(row, list) or not isinstance(name, str) or len(values) not in (0, 1, 3):
+            raise ValueError(row)
         if not values:
             self.unsent[name] = None
             return
@@ -98,10 +107,8 @@ class MirrorRecord:
             self.copied.pop(name, None)
         else:
             e_tag, size, mtime_ns = values
-            self.copied[name] = Copied(
-                None if e_tag is None else str(e_tag), int(size or 0), int(mtime_ns or 0)
-            )
+            self.copied[name] = Copied(str(e_tag), int(size or 0), int(mtime_ns or 0))
 
 
-def _line(row: list[str | int | None]) -> str:
+def _line(row: Sequence[str | int | None]) -> str:
     return json.dumps(row) + "\n"

@@ -161,7 +161,7 @@ class MirrorSender:
             return
         is_immutable = IMMUTABLE.search(name) is not None
         written = self._create(name, path) if is_immutable else self._store.write(name, path)
-        self._note_copied(name, written, Copied(None, status.st_size, status.st_mtime_ns))
+        self._note_copied(name, Copied(str(written.e_tag), status.st_size, status.st_mtime_ns))
 
     def _create(self, name: str, path: Path) -> BucketObject:
         """Write a shard unless it is there: its name carries the digest of its content."""
@@ -174,12 +174,12 @@ class MirrorSender:
 
     def _send_together(self, names: Sequence[str], pool: ThreadPoolExecutor) -> None:
         """Make several files appear in the bucket together, whenever this process is killed."""
-        if STUDY_MARKER in names and STUDY_MARKER not in self._record.copied:
-            if self._store.head(STUDY_MARKER) is not None:
-                raise EncoreError(
-                    f"study {self._store.url}: another process made it in the meantime; the new "
-                    f"files stay in {self._path}/: move them away, then run the command again"
-                )
+        is_new = STUDY_MARKER in names and STUDY_MARKER not in self._record.copied
+        if is_new and self._store.head(STUDY_MARKER) is not None:
+            raise EncoreError(
+                f"study {self._store.url}: another process made it in the meantime; the new files "
+                f"stay in {self._path}/: move them away, then run the command again"
+            )
         folder = f"{STAGING}/{unique_suffix()}"
         statuses = {name: path.stat() for name in names if (path := self._path / name).is_file()}
         removed = [name for name in names if name not in statuses]
@@ -193,7 +193,8 @@ class MirrorSender:
         for name, status in statuses.items():
             written = self._store.head(name)
             if written is not None:
-                self._note_copied(name, written, Copied(None, status.st_size, status.st_mtime_ns))
+                sent = Copied(str(written.e_tag), status.st_size, status.st_mtime_ns)
+                self._note_copied(name, sent)
         for name in removed:
             self._record.forget(name)
 
@@ -211,9 +212,9 @@ class MirrorSender:
         for name in files:
             self._store.remove(f"{folder}/{name}")
 
-    def _note_copied(self, name: str, written: BucketObject, sent: Copied) -> None:
+    def _note_copied(self, name: str, sent: Copied) -> None:
         """Record a file that was sent, unless it has changed again since."""
-        self._record.add_copied(name, sent._replace(e_tag=written.e_tag))
+        self._record.add_copied(name, sent)
         path = self._path / name
         if path.is_file() and path.stat().st_mtime_ns != sent.mtime_ns:
             self._record.add_unsent([name])

@@ -240,7 +240,7 @@ class StudyMirror:
     def _is_current(self, name: str, stored: BucketObject) -> bool:
         """Return True if a file need not be read from the bucket."""
         copied, path = self._record.copied.get(name), self.path / name
-        is_same_object = copied is not None and copied.e_tag == stored.e_tag
+        is_same_object = copied is not None and copied.e_tag == str(stored.e_tag)
         if name in self._record.unsent:
             if is_same_object or IMMUTABLE.search(name):
                 return is_same_object or path.is_file()
@@ -249,7 +249,7 @@ class StudyMirror:
             status = path.stat()
         except OSError:
             return False
-        return copied == (stored.e_tag, status.st_size, status.st_mtime_ns)
+        return copied == (str(stored.e_tag), status.st_size, status.st_mtime_ns)
 
     def _fetch(self, name: str, stored: BucketObject) -> None:
         """Read one file from the bucket. Its time is that of the store."""
@@ -264,7 +264,7 @@ class StudyMirror:
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
             status = temporary.stat()
             temporary.replace(path)
-        self._record.add_copied(name, Copied(stored.e_tag, status.st_size, status.st_mtime_ns))
+        self._record.add_copied(name, Copied(str(stored.e_tag), status.st_size, status.st_mtime_ns))
 
 
 def _rank(name: str) -> tuple[bool, bool, str]:
