@@ -67,6 +67,11 @@ class MirrorSender:
         """Send files that an earlier process did not send. A failure is only a warning."""
         self._enqueue(tuple(names))
 
+    def waiting_names(self) -> frozenset[str]:
+        """Return the names of files that this process is about to send."""
+        with self._wakes:
+            return frozenset(name for unit in self._units for name in unit)
+
     def close(self) -> None:
         """Wait until everything is sent.
 

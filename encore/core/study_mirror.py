@@ -17,8 +17,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from encore.core.bucket_store import BucketObject, BucketStore, bucket_url
 from encore.core.driver_claim import DriverClaim
@@ -69,6 +70,10 @@ def sending_studies() -> Iterator[None]:
 
     It does so after an error and Ctrl-C, too. Then a failure is a warning.
 
+    >>> import encore
+    >>> with encore.sending_studies():
+    ...     study = encore.open_study("study")
+
     Raises:
         EncoreError: Files could not be copied. They are kept, and sent by the next command.
     """
@@ -99,6 +104,13 @@ def _close_mirrors() -> None:
         raise errors[0]
 
 
+class _Snapshot(NamedTuple):
+    """State of a local copy just before its bucket is listed: sending goes on meanwhile."""
+
+    copied: Mapping[str, Copied]
+    waiting: frozenset[str]
+
+
 class StudyMirror:
     """The local copy of a study in a bucket.
 
@@ -118,6 +130,10 @@ class StudyMirror:
         self._record = MirrorRecord(self._folder / "record.jsonl")
         self._sender = MirrorSender(self._store, self.path, self._record)
         self._claims: dict[Path, DriverClaim] = {}
+        self._in_use = ExitStack()
+        lock = file_lock(self._folder / "in-use.lock", timeout_seconds=0)
+        # False if another process works on the copy now: what is not sent may be its own.
+        self._is_alone = self._in_use.enter_context(lock) != "busy"
         self._has_local_models = False
         folder_watches.append(self)
         bucket_addresses[str(self.path)] = url
@@ -132,23 +148,25 @@ class StudyMirror:
             EncoreError: The bucket cannot be read.
         """
         with file_lock(self._folder / "pull.lock"):
-            objects = self._sender.finish_interrupted(self._store.objects())
             self._record.load()
+            before = _Snapshot({**self._record.copied}, self._sender.waiting_names())
+            objects = self._sender.finish_interrupted(self._store.objects())
             shared = {name: objects[name] for name in self._shared_names(objects)}
             self._check_is_study(shared)
-            for name in [name for name in self._record.copied if name not in objects]:
-                if name not in self._record.unsent:
+            for name in before.copied.keys() - objects.keys():
+                if name not in self._record.unsent and not self._was_sent_since(name, before):
                     (self.path / name).unlink(missing_ok=True)
                     self._record.forget(name)
-            changed = [name for name in shared if not self._is_current(name, shared[name])]
+            changed = [name for name in shared if not self._is_current(name, shared[name], before)]
             if len(changed) >= _MANY_FILES:
                 logger.warning("reading %s files of %s", f"{len(changed):,}", self._url)
             for names in _by_rank(changed):
                 with ThreadPoolExecutor(_NUM_READERS) as pool:
                     for _ in pool.map(lambda name: self._fetch(name, shared[name]), names):
                         pass
-            if self._record.unsent:  # left by a killed process, or of one that is at work
-                self._sender.send_leftovers(sorted(self._record.unsent, key=_rank))
+            leftovers = self._record.unsent.keys() - self._sender.waiting_names()
+            if leftovers and self._is_alone:  # a killed process left them
+                self._sender.send_leftovers(sorted(leftovers, key=_rank))
 
     def changed(self, paths: Sequence[Path]) -> None:
         """Send files and folders that were written or removed.
@@ -185,6 +203,7 @@ class StudyMirror:
         try:
             self._sender.close()
         finally:
+            self._in_use.close()
             for claim in self._claims.values():
                 claim.release()
         if self._has_local_models:
@@ -237,13 +256,21 @@ class StudyMirror:
         }
         return sorted(names, key=_rank)
 
-    def _is_current(self, name: str, stored: BucketObject) -> bool:
+    def _was_sent_since(self, name: str, before: _Snapshot) -> bool:
+        """Return True if a file was sent since the bucket was listed, which knows nothing of it."""
+        return self._record.copied.get(name) != before.copied.get(name)
+
+    def _is_current(self, name: str, stored: BucketObject, before: _Snapshot) -> bool:
         """Return True if a file need not be read from the bucket."""
+        if name in before.waiting or self._was_sent_since(name, before):
+            return True
         copied, path = self._record.copied.get(name), self.path / name
         is_same_object = copied is not None and copied.e_tag == str(stored.e_tag)
         if name in self._record.unsent:
-            if is_same_object or IMMUTABLE.search(name):
-                return is_same_object or path.is_file()
+            if is_same_object or not self._is_alone:
+                return True
+            if IMMUTABLE.search(name):
+                return path.is_file()
             logger.warning("%s was changed in %s meanwhile, and is read again", name, self._url)
         try:
             status = path.stat()

@@ -15,7 +15,7 @@ from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core import number_text
 from encore.core.errors import InputError
 from encore.core.extras import missing_package
-from encore.core.files import atomic_write_bytes
+from encore.core.files import atomic_write_bytes, remove_file
 from encore.core.number_text import printable
 from encore.data.records import slug
 from encore.report import rule_charts, weight_charts
@@ -188,7 +188,7 @@ def _write_figures(folder: Path, drawn: Drawn) -> dict[str, dict[str, str]]:
             BENCHMARK_FIGURE
         )
         if is_ours and path.stem not in figures:
-            path.unlink()
+            remove_file(path)
     return figures
 
 

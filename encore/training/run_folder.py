@@ -25,7 +25,14 @@ from typing import Any
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.file_lock import lock_descriptor
-from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
+from encore.core.files import (
+    atomic_write_bytes,
+    file_sha256,
+    fsync_path,
+    json_text,
+    tell_changed,
+    write_json,
+)
 from encore.core.leftovers import is_left_behind
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_options import TrainingRunConfig
@@ -178,6 +185,7 @@ def write_result(run: TrainingRun, *, num_steps: int, evaluation: Mapping[str, A
         if path.is_file()
     }
     content = {"run_key": run.key, "num_steps": num_steps, "evaluation": evaluation}
+    tell_changed(run.folder / LOG_FILE, run.folder / EVALUATIONS_FILE)
     write_json(run.folder / RESULT_FILE, {**content, "model": model})
 
 

@@ -53,9 +53,9 @@ def test_an_address_has_one_form_and_a_path_is_none(study: str | Path, url: str 
     ],
 )
 def test_a_wrong_address_is_refused_without_its_keys(study: str, reason: str) -> None:
-    for given in (study, Path(study)):
+    for address in (study, Path(study)):
         with pytest.raises(InputError) as refusal:
-            bucket_url(given)
+            bucket_url(address)
         assert reason in str(refusal.value)
         assert "thesecret" not in str(refusal.value)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 
 import pytest
 
@@ -53,8 +53,15 @@ def test_a_second_process_is_refused_by_name_until_the_first_has_ended(store: Bu
 def test_the_claim_of_another_machine_ends_by_the_clock_of_the_store(
     store: BucketStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class WrongClock(datetime):
+        """The clock of a machine that is years ahead."""
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> WrongClock:
+            return cls(2100, 1, 1, tzinfo=tz)
+
     write_claim(store)
-    monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine's clock is wrong
+    monkeypatch.setattr(driver_claim, "datetime", WrongClock)
     with pytest.raises(EncoreError, match=r"host elsewhere, process 7, since noon.*again in 1\d\d"):
         DriverClaim(store, RUN)
     monkeypatch.setattr(driver_claim, "EXPIRY", timedelta(seconds=1))

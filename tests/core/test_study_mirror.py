@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,17 @@ from pathlib import Path
 import pytest
 
 from encore.core import mirror_sender, study_mirror
-from encore.core.bucket_store import BucketStore
+from encore.core.bucket_store import BucketObject, BucketStore
 from encore.core.errors import EncoreError, EveryShardError, InputError
 from encore.core.files import atomic_write_bytes, claim_for_work, remove_file, write_json
 from encore.core.study_mirror import study_path
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
+from encore.judges.judge_options import JudgeConfig
+from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_run import open_run
+from encore.runs.shard_runner import Job, work_through
 from tests.worlds.buckets import (
     fail_after,
     killed_machine,
@@ -27,6 +32,7 @@ from tests.worlds.buckets import (
     s3_server,
     set_s3_environment,
 )
+from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
 
 SHARD = f"ratings/0123/shard-00000.{'0' * 32}.parquet"
@@ -272,6 +278,30 @@ def test_a_key_that_may_only_read_is_enough_to_read(
             claim_for_work(study_path("s3://bucket/study") / "ratings" / "0123")
 
 
+def test_a_file_sent_while_the_bucket_is_listed_is_kept(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with machine(monkeypatch, tmp_path / "a"):
+        ingest_numbered(address, tmp_path, 3)
+    objects_before = BucketStore(address).objects()
+    with machine(monkeypatch, tmp_path / "a"):
+        folder = study_path(address)
+        mirror = study_mirror._mirrors[address]
+
+        def list_slowly(store: BucketStore) -> dict[str, BucketObject]:
+            write_shard(folder)
+            write_json(folder / "study.json", {"encore_study": 1, "newer": True})
+            while mirror._sender.waiting_names():
+                time.sleep(0.01)
+            return objects_before
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BucketStore, "objects", list_slowly)
+            study_path(address)
+        assert (folder / SHARD).is_file()
+        assert b"newer" in (folder / "study.json").read_bytes()
+
+
 # --- damage and other things --------------------------------------------------------------------
 
 
@@ -385,6 +415,31 @@ def test_a_folder_of_this_machine_serves_as_a_bucket(
         assert read_pairs(open_study(address)).num_rows == 3
         ingest_numbered(address, tmp_path, 5, replace=True)
     assert open_study(tmp_path / "bucket" / "my-study").labels == ("mine",)
+
+
+def test_a_run_of_another_machine_is_refused_before_the_judge_starts(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoJudge(ScriptedJudge):
+        def start(self) -> None:
+            raise AssertionError("the judge was started")
+
+    def job_of(judge: ScriptedJudge) -> Job:
+        config = RatingConfig(judge=JudgeConfig(model="scripted"), shard_size=1)
+        return open_run(open_study(study_path(address)), config, judge=judge).job()
+
+    with machine(monkeypatch, tmp_path / "a"):
+        ingest_numbered(address, tmp_path, 2)
+        run_dir = job_of(ScriptedJudge()).run_dir
+        name = run_dir.relative_to(study_path(address)).as_posix()
+        store = BucketStore(address)
+        store.write(f"{name}/.driver.json", b'{"host": "elsewhere"}')
+        with pytest.raises(EncoreError, match="host elsewhere"):
+            work_through(job_of(NoJudge()))
+        store.remove(f"{name}/.driver.json")
+        assert work_through(job_of(ScriptedJudge())).count("rated") == 2
+        store.write(f"{name}/.driver.json", b'{"host": "elsewhere"}')
+        assert work_through(job_of(NoJudge())).count("reused") == 2  # nothing is left to do
 
 
 def test_a_run_that_was_taken_over_stops(

@@ -85,6 +85,7 @@ def forget(mirror: StudyMirror) -> None:
         sender._units.clear()
         sender._is_closing = True
         sender._wakes.notify_all()
+    mirror._in_use.close()
     for claim in mirror._claims.values():
         claim._is_released.set()
 
