@@ -28,18 +28,20 @@ EXPIRY = timedelta(minutes=3)
 class DriverClaim:
     """One process's claim on a run's folder in a bucket, held until `release`."""
 
-    def __init__(self, store: BucketStore, folder: str) -> None:
+    def __init__(self, store: BucketStore, folder: str, *, part: str = "") -> None:
         """Take the claim, and begin to renew it.
 
         Args:
             store: The study's bucket.
             folder: Name of the run's folder in it.
+            part: Part of the run that has a claim of its own; empty for all of it.
 
         Raises:
             EncoreError: Another process holds the claim, or the bucket cannot be written.
         """
         self.is_lost = False
-        self._store, self._folder, self._name = store, folder, f"{folder}/.driver.json"
+        self._store, self._folder = store, folder
+        self._name = f"{folder}/.driver{part and f'-{part}'}.json"
         holder = {
             "host": socket.gethostname(),
             "machine": this_machine(),

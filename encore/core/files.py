@@ -24,8 +24,8 @@ class FolderWatch(Protocol):
     def changed(self, paths: Sequence[Path]) -> None:
         """Take files and folders that were written whole, or removed, in this order."""
 
-    def claim(self, folder: Path) -> None:
-        """Refuse work on a run's folder if a process on another machine works on it."""
+    def claim(self, folder: Path, part: str) -> None:
+        """Refuse work on a part of a run's folder if another machine's process works on it."""
 
 
 #: The watches of this process. Each ignores paths that are not its own.
@@ -42,14 +42,18 @@ def tell_changed(*paths: Path) -> None:
         watch.changed(paths)
 
 
-def claim_for_work(folder: Path) -> None:
+def claim_for_work(folder: Path, *, part: str = "") -> None:
     """Ask the watches for leave to work on a run's folder.
+
+    Args:
+        folder: Folder of the run.
+        part: Part of the run that has a claim of its own, e.g. ``0-4`` for a slice.
 
     Raises:
         EncoreError: A process on another machine works on it.
     """
     for watch in folder_watches:
-        watch.claim(folder)
+        watch.claim(folder, part)
 
 
 def remove_file(path: Path) -> None:

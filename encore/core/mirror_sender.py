@@ -146,9 +146,11 @@ class MirrorSender:
     def _send_batch(self, batch: Sequence[Unit]) -> None:
         names = [*dict.fromkeys(name for unit in batch for name in unit)]
         with ThreadPoolExecutor(_NUM_SENDERS) as pool:
-            if _is_of_shards(names):
-                for _ in pool.map(self._send_file, names):
-                    pass
+            if _is_of_shards(names):  # a shard's new file is there before the old one is removed
+                written = [name for name in names if (self._path / name).exists()]
+                for some_names in (written, {*names} - {*written}):
+                    for _ in pool.map(self._send_file, some_names):
+                        pass
             elif STUDY_MARKER in names or sum(name in self._record.copied for name in names) > 1:
                 self._send_together(names, pool)
             else:

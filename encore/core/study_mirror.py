@@ -183,15 +183,15 @@ class StudyMirror:
         if shared:
             self._sender.send(shared)
 
-    def claim(self, folder: Path) -> None:
-        """Claim a run of the study for this process.
+    def claim(self, folder: Path, part: str) -> None:
+        """Claim a run of the study, or a part of it, for this process.
 
         Raises:
             EncoreError: Another process works on it, or the bucket cannot be written.
         """
         if folder.is_relative_to(self.path) and folder not in self._claims:
             name = folder.relative_to(self.path).as_posix()
-            self._claims[folder] = DriverClaim(self._store, name)
+            self._claims[folder] = DriverClaim(self._store, name, part=part)
 
     def close(self) -> None:
         """Send what is not sent yet, and give up the claims.

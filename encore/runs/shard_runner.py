@@ -379,7 +379,7 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     pending = [shard for shard in shards if shard.index not in finished_indices]
     job.stop_rule.update(finished)
     if pending:
-        claim_for_work(job.run_dir)
+        claim_for_work(job.run_dir, part="-".join(map(str, job.slice or ())))
     num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
         runs.claim_folder(job.run_dir, manifest)

@@ -45,6 +45,11 @@ def test_a_second_process_is_refused_by_name_until_the_first_has_ended(store: Bu
     with pytest.raises(EncoreError, match=rf"another process works .*process {os.getpid()}, since"):
         DriverClaim(store, RUN)
     DriverClaim(store, "ratings/4567").release()  # another run
+    slices = [DriverClaim(store, RUN, part=f"{index}-2") for index in range(2)]
+    with pytest.raises(EncoreError, match="another process works"):
+        DriverClaim(store, RUN, part="1-2")
+    for claim_on_slice in slices:
+        claim_on_slice.release()
     claim.release()
     DriverClaim(store, RUN).release()
     assert not [name for name in store.objects() if "driver" in name]

@@ -215,6 +215,24 @@ def send_all() -> None:
             continue
 
 
+def test_the_new_file_of_a_shard_is_there_before_the_old_one_is_removed(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = SHARD.replace("0" * 32, "f" * 32)
+    with machine(monkeypatch, tmp_path / "a"):
+        ingest_numbered(address, tmp_path, 3)
+        folder = study_path(address)
+        write_shard(folder)
+    with pytest.MonkeyPatch.context() as limit, machine(monkeypatch, tmp_path / "a"):
+        study_path(address)
+        sender = study_mirror._mirrors[address]._sender
+        changed = fail_after(limit, 99)
+        with sender._wakes:  # both changes are sent at once
+            write_shard(folder, newer)
+            remove_file(folder / SHARD)
+    assert changed == [newer, SHARD]
+
+
 def test_the_next_command_sends_what_a_killed_one_did_not(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
