@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,9 @@ def _local_folder(study: Any) -> Any:
             pydantic would show the value: a key may be in it.
     """
     try:
-        return study_path(study) if isinstance(study, str | Path) else study
+        if isinstance(study, Path):
+            return study_path(study)
+        return os.fspath(study_path(study)) if isinstance(study, str) else study
     except InputError as error:
         raise EncoreError(str(error)) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,10 @@ from pathlib import Path
 import pytest
 
 from encore.core.bucket_store import BucketStore
+from encore.core.errors import EncoreError
+from encore.core.study_mirror import sending_studies
+from encore.rating.rating_options import RateConfig
+from encore.report.report_options import ReportConfig
 from tests.cli.conftest import Run
 from tests.judges.hostile_server import MODEL, HostileServer, serving
 from tests.worlds.buckets import new_bucket, s3_server, set_s3_environment
@@ -109,14 +114,26 @@ def test_what_cannot_be_sent_is_an_error_after_the_work(
 ) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
     file = write_lines(tmp_path / "pairs.jsonl", numbered_pairs(3))
-    place = f"file://{tmp_path}/file/study"
-    finished = encore("ingest", place, f"mine={file}")
+    unwritable = f"file://{tmp_path}/file/study"
+    finished = encore("ingest", unwritable, f"mine={file}")
     assert finished.code == 1
     assert "new files are not in" in finished.error
     (tmp_path / "file").unlink()
-    assert encore("status", place).code == 0  # sends them
+    assert encore("status", unwritable).code == 0  # sends them
     use_machine(monkeypatch, tmp_path / "b")
-    assert encore("status", place, "--json").code == 0
+    assert encore("status", unwritable, "--json").code == 0
+
+
+def test_forms_and_recipes_take_an_address(encore: Run, address: str, tmp_path: Path) -> None:
+    ingest(encore, address, tmp_path)
+    form = json.dumps({"study": address, "judge": {"model": "judge"}})
+    with sending_studies():
+        config = RateConfig.model_validate_json(form)
+        assert (config.study / "study.json").is_file()
+        assert config.study.name == "my-study"
+        with pytest.raises(EncoreError, match="out s3://b/x: only a study may be in a bucket"):
+            ReportConfig.model_validate({"ratings": address, "out": "s3://b/x"})
+    assert RateConfig.model_json_schema()["properties"]["study"]["format"] == "path"
 
 
 @pytest.mark.services
