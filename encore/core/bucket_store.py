@@ -72,8 +72,8 @@ def is_address(path: str | Path) -> bool:
 
 def shown_address(path: str | Path) -> str:
     """Return an address for a message, with both slashes and without what may be a key."""
-    scheme, _, rest = str(path).partition(":")
-    name = rest.lstrip("/")
+    scheme, _, address = str(path).partition(":")
+    name = address.lstrip("/")
     return f"{scheme}://{'…' if {'@', '?'} & {*name} else '/' * (scheme == 'file') + name}"
 
 

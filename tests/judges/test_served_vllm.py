@@ -68,8 +68,8 @@ def test_two_servers_of_which_one_is_killed_rate_what_one_engine_rates(folder, t
     children = psutil.Process().children(recursive=True)
     assert not [child for child in children if "server_keeper" in " ".join(child.cmdline())]
 
-    rest = RateConfig(study=studies[1], **options)
-    in_process = open_run(open_study(studies[1]), rest)
+    remaining_shards = RateConfig(study=studies[1], **options)
+    in_process = open_run(open_study(studies[1]), remaining_shards)
     report = work_through(in_process.job())
     in_process.judge.close()
     assert report.summary == "4 rated, 8 reused, 0 failed"

@@ -91,9 +91,9 @@ def test_the_prompts_of_a_server_that_is_lost_go_to_the_others_once(servers, fau
     lost.after, lost.fault = 10, fault
     with closing(opened(servers)) as judge:
         assert [reply.text for reply in ask(judge)] == ANSWERS
-    others = num_answered(servers[0]) + num_answered(servers[2])
-    assert others <= 240
-    assert others + lost.after >= 240 - lost.most_at_once
+    num_of_others = num_answered(servers[0]) + num_answered(servers[2])
+    assert num_of_others <= 240
+    assert num_of_others + lost.after >= 240 - lost.most_at_once
 
 
 def test_a_silent_server_is_left_out_and_gets_requests_again_when_it_answers(servers, caplog):
