@@ -87,7 +87,7 @@ class HttpJudge:
         """Load the tokenizer; nothing is sent to a server yet.
 
         Args:
-            config: The judge's options.
+            config: Options with the judge's name and the servers' addresses.
             tokenizer: The judge's tokenizer, if it is loaded already.
             servers_change: True if servers are added and dropped while the judge is at work.
         """

@@ -146,15 +146,15 @@ class HttpServer:
     """Client of the server at one address.
 
     Attributes:
-        url: The address.
+        url: Address, to which the paths of requests are appended.
     """
 
     def __init__(self, config: JudgeConfig, url: str, *, is_only_one: bool) -> None:
         """Send nothing yet.
 
         Args:
-            config: The judge's options.
-            url: Address of the server.
+            config: Options with the judge's name, key and time limit of a request.
+            url: Address of the server, with its path such as ``/v1``.
             is_only_one: False if another server takes the requests that this one cannot.
         """
         for name in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):

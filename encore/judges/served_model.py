@@ -25,7 +25,7 @@ class ServedModel:
     """The model of a judge on servers, as far as they tell.
 
     Attributes:
-        config: The judge's options.
+        config: Options with the judge's name and the servers' addresses.
         tokenizer: The judge's tokenizer; None if texts are sent.
         listed: The first server's list of models, by name; empty if it has none.
         answering_name: Name of the model in the first answer.
