@@ -115,7 +115,7 @@ def test_runs_share_servers_of_the_pool_of_which_one_is_killed_and_the_driver_to
         return len(standin.lines("prompts"))
 
     standin = Standin(farm.control.folder)
-    farm.control.order(seconds=1.0)
+    farm.control.order(seconds=8.0)  # the run outlasts the start of another server
     run = start()
     farm._with_logs(lambda: wait_until(lambda: num_asked() > 20, seconds=_SECONDS))
     farm.workers["w1"].kill(with_worker=False)

@@ -98,14 +98,3 @@ def test_a_run_without_the_thinking_has_ratings_and_tells_its_tokens(tmp_path, m
     assert (run.total("num_ratings"), run.total("num_nulls")) == (60, 0)
     # "<think>1/2</think>" is 18 of 22 characters, of 4 tokens in each of 60 replies.
     assert f"thinking took {round(240 * 18 / 22)} of 240 output tokens (estimated" in finished.err
-
-
-@pytest.mark.services
-def test_engines_stop_as_well(tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    study = study_of(numbered_pairs(40), tmp_path / "study")
-    with serving(HostileServer(fault="reasoning")) as server:
-        finished = encore("rate", study, *over(server), "--shard-size", 10, "--engines", 2)
-    assert finished.code == 1
-    assert "replies hold no rating" in finished.error
-    assert "--allow-nulls" in finished.error
