@@ -375,10 +375,8 @@ def test_failed_prompts_are_shown_and_asked_in_a_larger_run(tmp_path):
         assert server.num_asked == dict.fromkeys([*failed, PROBE], 1)
 
 
-@pytest.mark.parametrize(
-    "options", [("--engines", 2), ("--budget-calls", 100), ("--batch-file", "requests.jsonl")]
-)
-def test_a_retry_goes_with_no_limit_engine_or_batch(options, tmp_path):
+@pytest.mark.parametrize("options", [("--budget-calls", 100), ("--batch-file", "requests.jsonl")])
+def test_a_retry_goes_with_no_limit_and_no_batch(options, tmp_path):
     study = study_of(numbered_pairs(1), tmp_path / "study")
     server = HostileServer(base_url="http://127.0.0.1:9/v1")
     finished = rate(study, server, "--retry-failed-prompts", *options)

@@ -282,7 +282,8 @@ def test_a_taken_port_is_another_start(folder, standin, monkeypatch):
         free_port = LocalServers._start.__globals__["_free_port"]
         ports = [listener.getsockname()[1]]
         monkeypatch.setattr(
-            "encore.judges.vllm_servers._free_port", lambda: ports.pop() if ports else free_port()
+            "encore.judges.vllm_servers._free_port",
+            lambda host: ports.pop() if ports else free_port(host),
         )
         servers = servers_of(standin, num_servers=1)
         try:

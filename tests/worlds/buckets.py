@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import os
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -20,6 +22,7 @@ from encore.core.bucket_store import BucketStore
 from encore.core.errors import EncoreError
 from encore.core.files import folder_watches
 from encore.core.study_mirror import StudyMirror, sending_studies
+from tests.worlds.servers import background_process, free_port, wait_until
 
 _bucket_numbers = count()
 #: Calls that change a bucket.
@@ -28,17 +31,25 @@ _CHANGES = ("_put", "copy", "remove")
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """Run moto's server of S3 and yield its address."""
-    from moto.server import ThreadedMotoServer
+    """Run moto's server of S3 and yield its address.
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else a line a request
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+    It is a process of its own: vLLM cannot start beside the objects of Flask, which it looks at.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{url}/moto-api/", timeout=5).is_success
+        return False
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        background_process(*command, environ=os.environ, log=Path(folder, "log")),
+    ):
+        wait_until(answers, seconds=120, event=f"an answer of {url}")
+        yield url
 
 
 def set_s3_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
