@@ -50,7 +50,7 @@ _MAX_WAITS = 3
 #: Complete answers to a prompt that are paid for before it is set aside, and the pause between two.
 _MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
 #: Prompts of token ids in a request at most, and requests that each server gets of a call at least.
-#: Small requests cost vLLM's front end up to a third of a small judge's speed.
+#: Each request costs vLLM's front end time, which a small judge on a CPU lacks.
 _PROMPTS_PER_REQUEST, _REQUESTS_PER_SERVER = 256, 4
 #: Fields of a request that change its cost, its speed or its record at the service but no reply.
 _FIELDS_WITHOUT_EFFECT = frozenset(
