@@ -87,6 +87,8 @@ def server_command(
         "host": host,
         "port": port,
         "generation_config": "vllm",  # greedy: the penalties of the model's own are for chat
+        # A server's own batches are half as large as those of an engine in this process.
+        "performance_mode": "throughput",
         "enable_prompt_tokens_details": True,
         "enable_server_load_tracking": True,
         "enable_log_requests": False,
