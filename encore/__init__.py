@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from encore.benchmarks.judging.run_judge import judge_benchmark as judge_benchmark
     from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
     from encore.core.errors import EncoreError as EncoreError
-    from encore.core.study_mirror import sending_studies as sending_studies
+    from encore.core.folder_watches import sending_studies as sending_studies
     from encore.data.ingestion import ingest as ingest
     from encore.data.rating_runs import status as status
     from encore.data.rule_sets import load_rule_set as load_rule_set
@@ -118,7 +118,7 @@ _WHERE = {
     "run_benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
     "score": "encore.scoring.scoring_run.score_study",
     "score_study": "encore.scoring.scoring_run.score_study",
-    "sending_studies": "encore.core.study_mirror.sending_studies",
+    "sending_studies": "encore.core.folder_watches.sending_studies",
     "show": "encore.tables.pair_details.show",
     "sql": "encore.tables.sql_query.sql",
     "status": "encore.data.rating_runs.status",

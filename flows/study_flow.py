@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
-from encore.core.study_mirror import sending_studies
+from encore.core.folder_watches import sending_studies
 from tasks.notify import notify_of_failure
 from tasks.server_calls import begin_flow_run, silence_outage_logs, wait_for_server
 

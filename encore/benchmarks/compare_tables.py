@@ -16,8 +16,8 @@ from encore.benchmarks.metrics import mean_credit
 from encore.benchmarks.pair_results import PairResults, read_pair_results
 from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
+from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError
-from encore.core.study_mirror import study_path
 from encore.data.study import open_study
 
 #: A table's headline may differ from its recomputation by so much.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from encore.buckets.study_mirror import study_path
 from encore.cli.output import compact_table, show_result
 from encore.cli.query_output import print_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.number_text import counted
-from encore.core.study_mirror import study_path
 from encore.core.terminal import warn
 from encore.data.study_options import RunChoice
 

@@ -30,8 +30,8 @@ from pydantic.fields import FieldInfo
 from encore.core.config import StageConfig, option_metadata
 from encore.core.errors import EncoreError, InputError, first_problem
 from encore.core.extras import install_command, missing_package
+from encore.core.folder_watches import sending_studies
 from encore.core.stop_signals import call_stops
-from encore.core.study_mirror import sending_studies
 from encore.core.terminal import (
     VisibleFormatter,
     console,

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
-from encore.core.bucket_store import is_address, shown_address
+from encore.core.bucket_addresses import is_address, shown_address
 from encore.core.errors import EncoreError
 
 #: Key of an option's metadata in the JSON schema of its field.

@@ -8,52 +8,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 
 from encore.core.errors import EncoreError
+from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import remove_leftovers, unique_suffix
-
-
-class FolderWatch(Protocol):
-    """Receiver of what happens to files: a study in a bucket copies its new files there."""
-
-    def changed(self, paths: Sequence[Path]) -> None:
-        """Take files and folders that were written whole, or removed, in this order."""
-
-    def claim(self, folder: Path, part: str) -> None:
-        """Refuse work on a part of a run's folder if another machine's process works on it."""
-
-
-#: The watches of this process. Each ignores paths that are not its own.
-folder_watches: list[FolderWatch] = []
-
-
-#: The address of each study in a bucket that this process opened, by the folder of its local copy.
-bucket_addresses: dict[str, str] = {}
-
-
-def tell_changed(*paths: Path) -> None:
-    """Tell the watches of files and folders that were written whole, or removed."""
-    for watch in folder_watches:
-        watch.changed(paths)
-
-
-def claim_for_work(folder: Path, *, part: str = "") -> None:
-    """Ask the watches for leave to work on a run's folder.
-
-    Args:
-        folder: Folder of the run.
-        part: Part of the run that has a claim of its own, e.g. ``0-4`` for a slice.
-
-    Raises:
-        EncoreError: A process on another machine works on it.
-    """
-    for watch in folder_watches:
-        watch.claim(folder, part)
 
 
 def remove_file(path: Path) -> None:

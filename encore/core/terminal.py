@@ -23,7 +23,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from encore.core.files import bucket_addresses, json_text
+from encore.core.bucket_addresses import bucket_addresses
+from encore.core.files import json_text
 from encore.core.reporting import Reporter
 
 if TYPE_CHECKING:

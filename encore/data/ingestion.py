@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from encore.buckets.study_mirror import study_path
 from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
-from encore.core.study_mirror import study_path
 from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
 from encore.data.pairs_manifest import (
     MAX_SET_ASIDE_SHARE,

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from encore.buckets.study_mirror import study_path
 from encore.core.config import StageConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.file_lock import LockState, lock_descriptor
-from encore.core.files import fsync_path, fsync_tree, tell_changed
+from encore.core.files import fsync_path, fsync_tree
+from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import is_left_behind, unique_suffix
-from encore.core.study_mirror import study_path
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
 from encore.data.study_options import StudyConfig
 

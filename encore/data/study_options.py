@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from encore.buckets.study_mirror import study_path
 from encore.core.config import StageConfig, unkeyed_option
 from encore.core.errors import EncoreError, InputError
-from encore.core.study_mirror import study_path
 
 
 def _local_folder(study: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
 
-from encore.core.bucket_store import bucket_url
+from encore.buckets.bucket_store import bucket_url
 from encore.core.config import option
 from encore.data.records import SampleKind
 from encore.data.study_options import RunChoice, StudyConfig, StudyFolder

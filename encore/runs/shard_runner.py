@@ -41,7 +41,7 @@ from encore.core.errors import (
     stops_the_run,
 )
 from encore.core.file_lock import LockState, file_lock
-from encore.core.files import claim_for_work
+from encore.core.folder_watches import claim_for_work
 from encore.core.leftovers import is_left_behind
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
+from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError, StudyIncompleteError
-from encore.core.study_mirror import study_path
 from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study

@@ -25,14 +25,8 @@ from typing import Any
 from encore.core.config import identity_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.file_lock import lock_descriptor
-from encore.core.files import (
-    atomic_write_bytes,
-    file_sha256,
-    fsync_path,
-    json_text,
-    tell_changed,
-    write_json,
-)
+from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
+from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import is_left_behind
 from encore.runs.run_files import differences, run_key_of
 from encore.training.training_options import TrainingRunConfig

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError
 from encore.core.number_text import counted, first_names
-from encore.core.study_mirror import study_path
 from encore.data.arrow_tables import arrow_table
 from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.core.bucket_store import BucketStore
+from encore.buckets.bucket_store import BucketStore
 from encore.core.errors import EncoreError
-from encore.core.study_mirror import sending_studies
+from encore.core.folder_watches import sending_studies
 from encore.rating.rating_options import RateConfig
 from encore.report.report_options import ReportConfig
 from tests.cli.conftest import Run

@@ -17,11 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from encore.core import study_mirror
-from encore.core.bucket_store import BucketStore
+from encore.buckets.bucket_store import BucketStore
+from encore.buckets.study_mirror import StudyMirror
 from encore.core.errors import EncoreError
-from encore.core.files import folder_watches
-from encore.core.study_mirror import StudyMirror, sending_studies
+from encore.core.folder_watches import folder_watches, sending_studies
 from tests.worlds.servers import background_process, free_port, wait_until
 
 _bucket_numbers = count()
@@ -83,14 +82,18 @@ def killed_machine(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[No
     try:
         yield
     finally:
-        for mirror in study_mirror._mirrors.values():
+        for mirror in open_mirrors():
             forget(mirror)
-        study_mirror._mirrors.clear()
+        folder_watches.clear()
+
+
+def open_mirrors() -> list[StudyMirror]:
+    """Return the local copies that this process works on."""
+    return [watch for watch in folder_watches if isinstance(watch, StudyMirror)]
 
 
 def forget(mirror: StudyMirror) -> None:
     """End a mirror's threads without anything more being sent."""
-    folder_watches.remove(mirror)
     sender = mirror._sender
     with sender._wakes:
         sender._units.clear()

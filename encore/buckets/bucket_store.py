@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from encore.core.bucket_addresses import ADDRESS, shown_address
 from encore.core.errors import EncoreError, InputError
 from encore.core.extras import require_packages
 
@@ -25,8 +26,6 @@ CREDENTIALS: Mapping[str, str] = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     "file": "",
 }
-#: A scheme of two letters or more. A `Path` has only one of its slashes.
-_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 #: Files up to this size are sent in one request.
 _SMALL_BYTES = 16 * 2**20
 _MAX_RETRIES = 5
@@ -65,18 +64,6 @@ class BucketObject(NamedTuple):
     version: str | None = None
 
 
-def is_address(path: str | Path) -> bool:
-    """Return True for an address such as ``s3://bucket/study``, also with one slash."""
-    return _ADDRESS.fullmatch(str(path)) is not None
-
-
-def shown_address(path: str | Path) -> str:
-    """Return an address for a message, with both slashes and without what may be a key."""
-    scheme, _, address = str(path).partition(":")
-    name = address.lstrip("/")
-    return f"{scheme}://{'…' if {'@', '?'} & {*name} else '/' * (scheme == 'file') + name}"
-
-
 def bucket_url(study: str | Path) -> str | None:
     """Return the address of a study in a bucket in its normal form; None for a local path.
 
@@ -86,7 +73,7 @@ def bucket_url(study: str | Path) -> str | None:
     Raises:
         InputError: The scheme is unknown, or the address names no folder of a bucket.
     """
-    if (match := _ADDRESS.fullmatch(str(study))) is None:
+    if (match := ADDRESS.fullmatch(str(study))) is None:
         return None
     scheme, path = match[1].lower(), match[2]
     bucket, *folders = path.split("/") if scheme != "file" else ("", *path.split("/"))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from encore.core.bucket_store import BucketObject, BucketStore
+from encore.buckets.bucket_store import BucketObject, BucketStore
 from encore.core.errors import EncoreError
 from encore.core.leftovers import this_machine, unique_suffix
 

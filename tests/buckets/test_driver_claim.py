@@ -12,9 +12,9 @@ from datetime import datetime, timedelta, tzinfo
 
 import pytest
 
-from encore.core import driver_claim
-from encore.core.bucket_store import BucketStore
-from encore.core.driver_claim import DriverClaim
+from encore.buckets import driver_claim
+from encore.buckets.bucket_store import BucketStore
+from encore.buckets.driver_claim import DriverClaim
 from encore.core.errors import EncoreError
 from tests.worlds.buckets import new_bucket, s3_server, set_s3_environment
 

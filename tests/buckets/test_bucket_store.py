@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from encore.core import bucket_store, extras
-from encore.core.bucket_store import BucketStore, bucket_url
+from encore.buckets import bucket_store
+from encore.buckets.bucket_store import BucketStore, bucket_url
+from encore.core import extras
 from encore.core.errors import EncoreError, InputError
 from tests.worlds.buckets import new_bucket, refusing_server, s3_server, set_s3_environment
 

@@ -21,10 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
 
-from encore.core.bucket_store import BucketObject, BucketStore
+from encore.buckets.bucket_store import BucketObject, BucketStore
+from encore.buckets.mirror_record import Copied, MirrorRecord
 from encore.core.errors import EncoreError
 from encore.core.leftovers import unique_suffix
-from encore.core.mirror_record import Copied, MirrorRecord
 
 logger = logging.getLogger(__name__)
 

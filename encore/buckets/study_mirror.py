@@ -2,7 +2,7 @@
 
 `study_path` opens an address: it makes the copy the same as the bucket and returns its folder. From
 then on every file that is written whole in the folder (`encore.core.files`) is copied into the
-bucket by `encore.core.mirror_sender`, in the order in which it was written. `sending_studies`
+bucket by `encore.buckets.mirror_sender`, in the order in which it was written. `sending_studies`
 waits for that at the end of a command.
 
 Only what this module was told of is sent. A file of the copy that differs from its record for
@@ -17,17 +17,19 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from encore.core.bucket_store import BucketObject, BucketStore, bucket_url
-from encore.core.driver_claim import DriverClaim
-from encore.core.errors import EncoreError, EveryShardError, InputError
+from encore.buckets.bucket_store import BucketObject, BucketStore, bucket_url
+from encore.buckets.driver_claim import DriverClaim
+from encore.buckets.mirror_record import Copied, MirrorRecord
+from encore.buckets.mirror_sender import IMMUTABLE, STUDY_MARKER, MirrorSender
+from encore.core.bucket_addresses import bucket_addresses
+from encore.core.errors import EveryShardError, InputError
 from encore.core.file_lock import file_lock
-from encore.core.files import bucket_addresses, folder_watches, temporary_path
-from encore.core.mirror_record import Copied, MirrorRecord
-from encore.core.mirror_sender import IMMUTABLE, STUDY_MARKER, MirrorSender
+from encore.core.files import temporary_path
+from encore.core.folder_watches import folder_watches
 from encore.core.settings import load_settings
 
 logger = logging.getLogger(__name__)
@@ -43,8 +45,6 @@ _LOCAL = re.compile(
 )
 _MODEL = re.compile(r"^training/.*/model/|^exports/")
 
-_mirrors: dict[str, StudyMirror] = {}
-
 
 def study_path(study: str | Path) -> Path:
     """Return the folder of a study; that of an address is a local copy, made current by the call.
@@ -58,50 +58,10 @@ def study_path(study: str | Path) -> Path:
     """
     if (url := bucket_url(study)) is None:
         return Path(study)
-    if url not in _mirrors:
-        _mirrors[url] = StudyMirror(url)
-    _mirrors[url].pull()
-    return _mirrors[url].path
-
-
-@contextmanager
-def sending_studies() -> Iterator[None]:
-    """After the block, wait until every changed file is in its bucket, and give up the claims.
-
-    It does so after an error and Ctrl-C, too. Then a failure is a warning.
-
-    >>> import encore
-    >>> with encore.sending_studies():
-    ...     study = encore.open_study("study")
-
-    Raises:
-        EncoreError: Files could not be copied. They are kept, and sent by the next command.
-    """
-    try:
-        yield
-    except BaseException:
-        try:
-            _close_mirrors()
-        except EncoreError as error:
-            logger.warning("%s", error)
-        raise
-    _close_mirrors()
-
-
-def _close_mirrors() -> None:
-    """Close every copy.
-
-    Raises:
-        EncoreError: The first error of one.
-    """
-    errors = []
-    for url in [*_mirrors]:
-        try:
-            _mirrors.pop(url).close()
-        except EncoreError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    mirrors = [watch for watch in folder_watches if isinstance(watch, StudyMirror)]
+    mirror = next((mirror for mirror in mirrors if mirror.url == url), None) or StudyMirror(url)
+    mirror.pull()
+    return mirror.path
 
 
 class _Snapshot(NamedTuple):
@@ -115,13 +75,14 @@ class StudyMirror:
     """The local copy of a study in a bucket.
 
     Attributes:
+        url: Address of the study.
         path: Folder of the study on this machine. It does not exist while there is no study.
     """
 
     def __init__(self, url: str) -> None:
         """Take the study's address in its normal form. Nothing is read yet."""
         settings = load_settings()
-        self._url, self._has_models = url, settings.bucket_models
+        self.url, self._has_models = url, settings.bucket_models
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
         self._folder = settings.cache_folder / "studies" / digest
         self.path = self._folder / "files" / url.rpartition("/")[2]
@@ -159,7 +120,7 @@ class StudyMirror:
                     self._record.forget(name)
             changed = [name for name in shared if not self._is_current(name, shared[name], before)]
             if len(changed) >= _MANY_FILES:
-                logger.warning("reading %s files of %s", f"{len(changed):,}", self._url)
+                logger.warning("reading %s files of %s", f"{len(changed):,}", self.url)
             for names in _by_rank(changed):
                 with ThreadPoolExecutor(_NUM_READERS) as pool:
                     for _ in pool.map(lambda name: self._fetch(name, shared[name]), names):
@@ -199,7 +160,6 @@ class StudyMirror:
         Raises:
             EncoreError: Files could not be copied; they are kept.
         """
-        folder_watches.remove(self)
         try:
             self._sender.close()
         finally:
@@ -210,7 +170,7 @@ class StudyMirror:
             logger.warning(
                 "models of %s stay on this machine, in %s/; with ENCORE_BUCKET_MODELS=true they "
                 "are copied to the bucket",
-                self._url,
+                self.url,
                 self.path,
             )
 
@@ -220,12 +180,12 @@ class StudyMirror:
             return
         if shared:
             raise InputError(
-                f"study {self._url}: other things are at this address ({min(shared)}) and no "
+                f"study {self.url}: other things are at this address ({min(shared)}) and no "
                 f"{STUDY_MARKER}; name a study's address, or a new one for `encore ingest`"
             )
         if STUDY_MARKER in self._record.copied:
             raise InputError(
-                f"study {self._url}: it was removed from the bucket; to begin a new one, delete "
+                f"study {self.url}: it was removed from the bucket; to begin a new one, delete "
                 f"the local copy, too: {self._folder}"
             )
 
@@ -271,7 +231,7 @@ class StudyMirror:
                 return True
             if IMMUTABLE.search(name):
                 return path.is_file()
-            logger.warning("%s was changed in %s meanwhile, and is read again", name, self._url)
+            logger.warning("%s was changed in %s meanwhile, and is read again", name, self.url)
         try:
             status = path.stat()
         except OSError:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from encore.core import mirror_sender, study_mirror
-from encore.core.bucket_store import BucketObject, BucketStore
+from encore.buckets import mirror_sender
+from encore.buckets.bucket_store import BucketObject, BucketStore
+from encore.buckets.study_mirror import study_path
 from encore.core.errors import EncoreError, EveryShardError, InputError
-from encore.core.files import atomic_write_bytes, claim_for_work, remove_file, write_json
-from encore.core.study_mirror import study_path
+from encore.core.files import atomic_write_bytes, remove_file, write_json
+from encore.core.folder_watches import claim_for_work
 from encore.data.ingestion import ingest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
@@ -28,6 +29,7 @@ from tests.worlds.buckets import (
     killed_machine,
     machine,
     new_bucket,
+    open_mirrors,
     refusing_server,
     s3_server,
     set_s3_environment,
@@ -208,7 +210,7 @@ def test_a_kill_leaves_the_old_pairs_or_the_new_ones(
 
 def send_all() -> None:
     """Wait until every file is sent, or sending has failed."""
-    for mirror in study_mirror._mirrors.values():
+    for mirror in open_mirrors():
         try:
             mirror._sender.close()
         except EncoreError:
@@ -225,7 +227,7 @@ def test_the_new_file_of_a_shard_is_there_before_the_old_one_is_removed(
         write_shard(folder)
     with pytest.MonkeyPatch.context() as limit, machine(monkeypatch, tmp_path / "a"):
         study_path(address)
-        sender = study_mirror._mirrors[address]._sender
+        sender = open_mirrors()[0]._sender
         changed = fail_after(limit, 99)
         with sender._wakes:  # both changes are sent at once
             write_shard(folder, newer)
@@ -304,7 +306,7 @@ def test_a_file_sent_while_the_bucket_is_listed_is_kept(
     objects_before = BucketStore(address).objects()
     with machine(monkeypatch, tmp_path / "a"):
         folder = study_path(address)
-        mirror = study_mirror._mirrors[address]
+        [mirror] = open_mirrors()
 
         def list_slowly(store: BucketStore) -> dict[str, BucketObject]:
             write_shard(folder)
@@ -468,7 +470,7 @@ def test_a_run_that_was_taken_over_stops(
         ingest_numbered(address, tmp_path, 3)
         folder = study_path(address)
         claim_for_work(folder / "ratings" / "0123")
-        [claim] = study_mirror._mirrors[address]._claims.values()
+        [claim] = open_mirrors()[0]._claims.values()
         claim.is_lost = True
         write_shard(folder, "ratings/4567/took-00000.json")
         with pytest.raises(EveryShardError, match="another process took over this run"):
