@@ -11,13 +11,19 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from encore.buckets.bucket_store import BucketObject, BucketStore
+import psutil
+
+from encore.buckets.bucket_store import BucketStore
 from encore.core.errors import EncoreError
 from encore.core.leftovers import this_machine, unique_suffix
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult
 
 #: The holder writes its claim again after this time. A claim ends when that did not happen for
 #: `EXPIRY`, for which a network may be away.
@@ -72,17 +78,32 @@ class DriverClaim:
             if not self.is_lost:
                 self._store.remove(self._name)
 
-    def _take(self) -> BucketObject:
+    def _take(self) -> PutResult:
         """Write the claim if there is none, or if its holder is dead."""
+        claim = self._store.head(self._name)
+        if claim is not None:
+            self._refuse_living_holder(claim)
         try:
-            return self._store.create(self._name, self._content)
-        except FileExistsError:
-            claim = self._store.head(self._name)
+            return self._store.put(
+                self._name, self._content, only_new=claim is None, replaces=claim
+            )
+        except (FileExistsError, FileNotFoundError) as error:
+            raise EncoreError(
+                f"{self._store.url}/{self._folder}: another process has just begun to work on "
+                "this run; wait for it, then run this again"
+            ) from error
+
+    def _refuse_living_holder(self, claim: ObjectMeta) -> None:
+        """Refuse the run if a claim's holder may be alive.
+
+        Raises:
+            EncoreError: The host, the process, the time to wait.
+        """
         try:
-            holder = dict(json.loads(self._store.read(self._name))) if claim else {}
+            holder = dict(json.loads(self._store.read(self._name)))
         except (FileNotFoundError, ValueError, TypeError):  # released meanwhile, or unreadable
             holder = {}
-        age = self._age_of(claim) if claim is not None else EXPIRY
+        age = self._age_of(claim)
         if age < EXPIRY and not _is_dead(holder):
             raise EncoreError(
                 f"{self._store.url}/{self._folder}: another process works on this run (host "
@@ -91,28 +112,19 @@ class DriverClaim:
                 f"{max(0, int(age.total_seconds()))} s ago); wait for it; if it is dead, run this "
                 f"again in {int((EXPIRY - age).total_seconds()) + 1} s"
             )
-        try:
-            if claim is None:
-                return self._store.create(self._name, self._content)
-            return self._store.write(self._name, self._content, replaces=claim)
-        except FileExistsError as error:
-            raise EncoreError(
-                f"{self._store.url}/{self._folder}: another process has just begun to work on "
-                "this run; wait for it, then run this again"
-            ) from error
 
-    def _age_of(self, claim: BucketObject) -> timedelta:
+    def _age_of(self, claim: ObjectMeta) -> timedelta:
         """Return the time since a claim was written, by the store's clock."""
         probe = f"{self._folder}/.driver-time-{unique_suffix()}"
-        self._store.create(probe, b"")
+        self._store.put(probe, b"")
         now = self._store.head(probe)
         self._store.remove(probe)
-        return now.modified - claim.modified if now is not None else timedelta(0)
+        return now["last_modified"] - claim["last_modified"] if now else timedelta(0)
 
     def _renew(self) -> None:
         while not self._is_released.wait(RENEWAL_SECONDS):
             try:
-                self._written = self._store.write(self._name, self._content, replaces=self._written)
+                self._written = self._store.put(self._name, self._content, replaces=self._written)
             except (FileExistsError, FileNotFoundError):
                 self.is_lost = True
                 return
@@ -120,14 +132,7 @@ class DriverClaim:
                 continue
 
 
-def _is_dead(holder: dict[str, Any]) -> bool:
+def _is_dead(holder: Mapping[str, Any]) -> bool:
     """Return True if a claim's holder was a process of this machine, and has ended."""
-    if holder.get("machine") != this_machine() or not isinstance(holder.get("process"), int):
-        return False
-    try:
-        os.kill(holder["process"], 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it belongs to somebody else
-        return False
-    return False
+    is_of_this_machine = holder.get("machine") == this_machine()
+    return is_of_this_machine and not psutil.pid_exists(holder["process"])

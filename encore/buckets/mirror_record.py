@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encore.core.leftovers import unique_suffix
-
-#: A record of this many lines more than files is written anew.
+#: A line of the record, as the module describes it.
+Row = Sequence[str | int | None]
+#: A record of this many lines more than files is written anew when its copy is opened.
 _MAX_OLD_LINES = 10_000
 
 
@@ -37,78 +37,94 @@ class Copied(NamedTuple):
 
 
 class MirrorRecord:
-    """The record of one local copy. Threads may share it; several processes add to the file.
+    """The record of one local copy. Threads share it; several processes add to the file.
 
     Attributes:
         copied: The files that are the same here and in the bucket, by name.
-        unsent: Names of files that were changed or removed here and are not in the bucket yet, in
-            their order.
+        waiting: Names of files that this process has to send, in the order of their last changes.
+        others: Names of files that other processes have to send.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Take the file of the record, which need not exist."""
+    def __init__(self, folder: Path, path: Path, *, is_alone: bool) -> None:
+        """Read a record.
+
+        Args:
+            folder: Folder of the local copy.
+            path: File of the record, which need not exist.
+            is_alone: True if no other process uses it: this one sends what killed ones did not.
+        """
         self.copied: dict[str, Copied] = {}
-        self.unsent: dict[str, None] = {}
-        self._path = path
-        self._lock = threading.Lock()
+        self.waiting: dict[str, None] = {}
+        self.others: dict[str, None] = {}
+        self._folder, self._path = folder, path
+        self._lock = threading.RLock()
+        num_lines = self.load()
+        if is_alone:
+            self.waiting, self.others = self.others, {}
+            if num_lines > len(self.copied) + len(self.waiting) + _MAX_OLD_LINES:
+                rows: list[Row] = [[name, *copied] for name, copied in self.copied.items()]
+                temporary = path.with_suffix(".new")
+                temporary.write_text(_lines([*rows, *([name] for name in self.waiting)]))
+                temporary.replace(path)
 
-    def load(self) -> None:
-        """Read the record, with what other processes have added."""
+    def load(self) -> int:
+        """Read what other processes have added, too, and return the number of lines."""
+        copied: dict[str, Copied] = {}
+        unsent: dict[str, None] = {}
         with self._lock:
-            self.copied, self.unsent = {}, {}
-            num_lines = 0
-            with suppress(FileNotFoundError), self._path.open("rb") as lines:
-                for line in lines:
-                    num_lines += 1
-                    with suppress(ValueError, TypeError):  # a line that a kill has cut
-                        self._note(json.loads(line))
-            if num_lines > len(self.copied) + len(self.unsent) + _MAX_OLD_LINES:
-                temporary = self._path.with_name(f".{self._path.name}.tmp-{unique_suffix()}")
-                rows: list[list[str | int | None]] = [
-                    [name, *copied] for name, copied in self.copied.items()
-                ]
-                rows += [[name] for name in self.unsent]
-                temporary.write_text("".join(map(_line, rows)), encoding="utf-8")
-                temporary.replace(self._path)
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+            for line in lines:
+                with suppress(ValueError, TypeError):  # a line that a kill has cut
+                    _note(json.loads(line), copied, unsent)
+            self.copied = copied
+            self.others = {name: None for name in unsent if name not in self.waiting}
+        return len(lines)
 
-    def add_unsent(self, names: Iterable[str]) -> None:
-        """Record files that were changed or removed here."""
+    def add_waiting(self, names: Iterable[str]) -> None:
+        """Record files that this process wrote or removed, and has to send."""
         self._add([[name] for name in names])
 
-    def add_copied(self, name: str, copied: Copied) -> None:
-        """Record a file that is now the same here and in the bucket."""
-        self._add([[name, *copied]])
+    def add_copied(self, name: str, copied: Copied | None) -> None:
+        """Record that a file is the same here and in the bucket, or is in neither of them.
 
-    def forget(self, name: str) -> None:
-        """Record that a file is neither here nor in the bucket."""
-        self._add([[name, None]])
+        A file that has changed since then waits again.
 
-    def _add(self, rows: list[list[str | int | None]]) -> None:
+        Args:
+            name: Name of the file.
+            copied: State of the file when it was copied; None if it was in neither of them.
+        """
+        path = self._folder / name
+        with self._lock:
+            self._add([[name, *(copied or (None,))]])
+            mtime_ns = path.stat().st_mtime_ns if path.is_file() else None
+            if mtime_ns != (copied and copied.mtime_ns):
+                self._add([[name]])
+
+    def _add(self, rows: Sequence[Row]) -> None:
         with self._lock:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write("\n" + "".join(map(_line, rows)))  # after a line that a kill has cut
+                file.write("\n" + _lines(rows))  # after a line that a kill has cut
             for row in rows:
-                self._note(row)
-
-    def _note(self, row: Any) -> None:
-        """Take a line of the record.
-
-        Raises:
-            ValueError: It is none.
-        """
-        name, *values = row
-        if not isinstance(row, list) or not isinstance(name, str) or len(values) not in (0, 1, 3):
-            raise ValueError(row)
-        if not values:
-            self.unsent[name] = None
-            return
-        self.unsent.pop(name, None)
-        if len(values) == 1:
-            self.copied.pop(name, None)
-        else:
-            e_tag, size, mtime_ns = values
-            self.copied[name] = Copied(str(e_tag), int(size or 0), int(mtime_ns or 0))
+                _note(row, self.copied, self.waiting)
 
 
-def _line(row: Sequence[str | int | None]) -> str:
-    return json.dumps(row) + "\n"
+def _note(row: Any, copied: dict[str, Copied], unsent: dict[str, None]) -> None:
+    """Take a row of the record.
+
+    Raises:
+        ValueError: It is none.
+    """
+    name, *values = row
+    if not isinstance(row, list) or not isinstance(name, str) or len(values) not in (0, 1, 3):
+        raise ValueError(row)
+    unsent.pop(name, None)
+    if not values:
+        unsent[name] = None
+    elif len(values) == 1:
+        copied.pop(name, None)
+    else:
+        copied[name] = Copied(*values)
+
+
+def _lines(rows: Iterable[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)

@@ -15,22 +15,26 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from encore.buckets.bucket_store import BucketObject, BucketStore, bucket_url
+from encore.buckets.bucket_store import BucketStore, bucket_url
 from encore.buckets.driver_claim import DriverClaim
 from encore.buckets.mirror_record import Copied, MirrorRecord
 from encore.buckets.mirror_sender import IMMUTABLE, STUDY_MARKER, MirrorSender
 from encore.core.bucket_addresses import bucket_addresses
-from encore.core.errors import EveryShardError, InputError
+from encore.core.errors import EncoreError, EveryShardError, InputError
 from encore.core.file_lock import file_lock
 from encore.core.files import temporary_path
 from encore.core.folder_watches import folder_watches
 from encore.core.settings import load_settings
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +68,6 @@ def study_path(study: str | Path) -> Path:
     return mirror.path
 
 
-class _Snapshot(NamedTuple):
-    """State of a local copy just before its bucket is listed: sending goes on meanwhile."""
-
-    copied: Mapping[str, Copied]
-    waiting: frozenset[str]
-
-
 class StudyMirror:
     """The local copy of a study in a bucket.
 
@@ -88,13 +85,18 @@ class StudyMirror:
         self.path = self._folder / "files" / url.rpartition("/")[2]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._store = BucketStore(url)
-        self._record = MirrorRecord(self._folder / "record.jsonl")
-        self._sender = MirrorSender(self._store, self.path, self._record)
-        self._claims: dict[Path, DriverClaim] = {}
         self._in_use = ExitStack()
-        lock = file_lock(self._folder / "in-use.lock", timeout_seconds=0)
-        # False if another process works on the copy now: what is not sent may be its own.
-        self._is_alone = self._in_use.enter_context(lock) != "busy"
+        state = self._in_use.enter_context(
+            file_lock(self._folder / "in-use.lock", timeout_seconds=0)
+        )
+        self._record = MirrorRecord(
+            self.path, self._folder / "record.jsonl", is_alone=state != "busy"
+        )
+        # Held while files are copied, here or there: what the record says of them is true.
+        self._lock = self._folder / "copying.lock"
+        self._sender = MirrorSender(self._store, self.path, self._record, lock=self._lock)
+        self._claims: dict[Path, DriverClaim] = {}
+        self._has_changed = False
         self._has_local_models = False
         folder_watches.append(self)
         bucket_addresses[str(self.path)] = url
@@ -108,26 +110,22 @@ class StudyMirror:
             InputError: Something other than a study is at the address.
             EncoreError: The bucket cannot be read.
         """
-        with file_lock(self._folder / "pull.lock"):
-            self._record.load()
-            before = _Snapshot({**self._record.copied}, self._sender.waiting_names())
+        with file_lock(self._lock):
             objects = self._sender.finish_interrupted(self._store.objects())
+            self._record.load()
             shared = {name: objects[name] for name in self._shared_names(objects)}
             self._check_is_study(shared)
-            for name in before.copied.keys() - objects.keys():
-                if name not in self._record.unsent and not self._was_sent_since(name, before):
-                    (self.path / name).unlink(missing_ok=True)
-                    self._record.forget(name)
-            changed = [name for name in shared if not self._is_current(name, shared[name], before)]
+            unsent = self._record.waiting.keys() | self._record.others.keys()
+            for name in self._record.copied.keys() - objects.keys() - unsent:
+                (self.path / name).unlink(missing_ok=True)
+                self._record.add_copied(name, None)
+            changed = [name for name in shared if not self._is_current(name, shared[name])]
             if len(changed) >= _MANY_FILES:
                 logger.warning("reading %s files of %s", f"{len(changed):,}", self.url)
-            for names in _by_rank(changed):
-                with ThreadPoolExecutor(_NUM_READERS) as pool:
-                    for _ in pool.map(lambda name: self._fetch(name, shared[name]), names):
-                        pass
-            leftovers = self._record.unsent.keys() - self._sender.waiting_names()
-            if leftovers and self._is_alone:  # a killed process left them
-                self._sender.send_leftovers(sorted(leftovers, key=_rank))
+            with ThreadPoolExecutor(_NUM_READERS) as pool:
+                for _, names in groupby(sorted(changed, key=_order), key=_rank):
+                    list(pool.map(lambda name: self._fetch(name, shared[name]), names))
+        self._sender.send_soon()  # what a killed process left
 
     def changed(self, paths: Sequence[Path]) -> None:
         """Send files and folders that were written or removed.
@@ -142,7 +140,9 @@ class StudyMirror:
         shared = self._shared_names(names)
         self._has_local_models |= any(map(_MODEL.match, {*names} - {*shared}))
         if shared:
-            self._sender.send(shared)
+            self._has_changed = True
+            self._record.add_waiting(shared)
+            self._sender.send_soon()
 
     def claim(self, folder: Path, part: str) -> None:
         """Claim a run of the study, or a part of it, for this process.
@@ -158,10 +158,10 @@ class StudyMirror:
         """Send what is not sent yet, and give up the claims.
 
         Raises:
-            EncoreError: Files could not be copied; they are kept.
+            EncoreError: Files of this process could not be copied; they are kept.
         """
         try:
-            self._sender.close()
+            error = self._sender.close()
         finally:
             self._in_use.close()
             for claim in self._claims.values():
@@ -173,8 +173,16 @@ class StudyMirror:
                 self.url,
                 self.path,
             )
+        if error is not None:
+            message = (
+                f"{len(self._record.waiting):,} new files are not in {self.url} yet ({error}); "
+                f"they are kept in {self.path}/, and the same command sends them"
+            )
+            if self._has_changed:
+                raise EncoreError(message) from error
+            logger.warning("%s", message)
 
-    def _check_is_study(self, shared: Mapping[str, BucketObject]) -> None:
+    def _check_is_study(self, shared: Mapping[str, ObjectMeta]) -> None:
         """Refuse a folder of a bucket that holds something else, or has lost its study."""
         if STUDY_MARKER in shared:
             return
@@ -205,63 +213,52 @@ class StudyMirror:
             return []
         if path.is_file():
             return [path.relative_to(self.path).as_posix()]
-        names = {
-            file.relative_to(self.path).as_posix() for file in path.rglob("*") if file.is_file()
-        }
-        folder = path.relative_to(self.path).as_posix()
-        names |= {
-            name
-            for name in self._record.copied
-            if name == folder or folder == "." or name.startswith(f"{folder}/")
-        }
-        return sorted(names, key=_rank)
+        files = {file for file in path.rglob("*") if file.is_file()}
+        files |= {self.path / name for name in self._record.copied}
+        return sorted(
+            (file.relative_to(self.path).as_posix() for file in files if file.is_relative_to(path)),
+            key=_order,
+        )
 
-    def _was_sent_since(self, name: str, before: _Snapshot) -> bool:
-        """Return True if a file was sent since the bucket was listed, which knows nothing of it."""
-        return self._record.copied.get(name) != before.copied.get(name)
-
-    def _is_current(self, name: str, stored: BucketObject, before: _Snapshot) -> bool:
+    def _is_current(self, name: str, stored: ObjectMeta) -> bool:
         """Return True if a file need not be read from the bucket."""
-        if name in before.waiting or self._was_sent_since(name, before):
-            return True
         copied, path = self._record.copied.get(name), self.path / name
-        is_same_object = copied is not None and copied.e_tag == str(stored.e_tag)
-        if name in self._record.unsent:
-            if is_same_object or not self._is_alone:
+        if name in self._record.others:
+            return True
+        if name in self._record.waiting:
+            is_same_object = copied is not None and copied.e_tag == str(stored["e_tag"])
+            if is_same_object or (IMMUTABLE.search(name) and path.is_file()):
                 return True
-            if IMMUTABLE.search(name):
-                return path.is_file()
             logger.warning("%s was changed in %s meanwhile, and is read again", name, self.url)
         try:
             status = path.stat()
-        except OSError:
+        except FileNotFoundError:
             return False
-        return copied == (str(stored.e_tag), status.st_size, status.st_mtime_ns)
+        return copied == (str(stored["e_tag"]), status.st_size, status.st_mtime_ns)
 
-    def _fetch(self, name: str, stored: BucketObject) -> None:
+    def _fetch(self, name: str, stored: ObjectMeta) -> None:
         """Read one file from the bucket. Its time is that of the store."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        mtime_ns = int(stored.modified.timestamp() * 1e9)
+        mtime_ns = int(stored["last_modified"].timestamp() * 1e9)
         with temporary_path(path) as temporary:
             try:
-                self._store.read(name, temporary)
+                self._store.download(name, temporary)
             except FileNotFoundError:  # removed since it was listed
                 return
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
             status = temporary.stat()
             temporary.replace(path)
-        self._record.add_copied(name, Copied(str(stored.e_tag), status.st_size, status.st_mtime_ns))
+        self._record.add_copied(
+            name, Copied(str(stored["e_tag"]), status.st_size, status.st_mtime_ns)
+        )
 
 
-def _rank(name: str) -> tuple[bool, bool, str]:
+def _rank(name: str) -> tuple[bool, bool]:
     """Return the order in which files are read and sent: data, manifests, the study's marker."""
-    return (name == STUDY_MARKER, name.endswith(".json"), name)
+    return (name == STUDY_MARKER, name.endswith(".json"))
 
 
-def _by_rank(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield names of data, then of manifests, then the study's marker."""
-    ordered: dict[tuple[bool, bool], list[str]] = {}
-    for name in sorted(names, key=_rank):
-        ordered.setdefault(_rank(name)[:2], []).append(name)
-    yield from ordered.values()
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Return the order of names within `_rank`, too."""
+    return (*_rank(name), name)

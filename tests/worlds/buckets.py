@@ -25,7 +25,7 @@ from tests.worlds.servers import background_process, free_port, wait_until
 
 _bucket_numbers = count()
 #: Calls that change a bucket.
-_CHANGES = ("_put", "copy", "remove")
+_CHANGES = ("put", "remove")
 
 
 @contextlib.contextmanager
@@ -94,11 +94,8 @@ def open_mirrors() -> list[StudyMirror]:
 
 def forget(mirror: StudyMirror) -> None:
     """End a mirror's threads without anything more being sent."""
-    sender = mirror._sender
-    with sender._wakes:
-        sender._units.clear()
-        sender._is_closing = True
-        sender._wakes.notify_all()
+    mirror._record.waiting.clear()
+    mirror._sender._thread.shutdown()
     mirror._in_use.close()
     for claim in mirror._claims.values():
         claim._is_released.set()
@@ -134,7 +131,8 @@ def refusing_server(status: int, code: str, *, refuses: str = "GETPUTHEADDELETE"
             is_refused = self.command in refuses
             content = body if is_refused else empty
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status if is_refused else 200)
+            answer = 404 if self.command == "HEAD" else 200  # nothing is there
+            self.send_response(status if is_refused else answer)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
