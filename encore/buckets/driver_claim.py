@@ -32,7 +32,12 @@ EXPIRY = timedelta(minutes=3)
 
 
 class DriverClaim:
-    """One process's claim on a run's folder in a bucket, held until `release`."""
+    """One process's claim on a run's folder in a bucket, held until `release`.
+
+    Attributes:
+        is_lost: True since another process took the claim.
+        lost_error: The message that says so.
+    """
 
     def __init__(self, store: BucketStore, folder: str, *, part: str = "") -> None:
         """Take the claim, and begin to renew it.
@@ -47,6 +52,11 @@ class DriverClaim:
         """
         self.is_lost = False
         self._store, self._folder = store, folder
+        self.lost_error = (
+            f"{store.url}/{folder}: another process took over this run, because the "
+            f"store had no sign of life of this one for {EXPIRY.seconds // 60} minutes; finished "
+            "shards are kept; run the same command again when the other one has ended"
+        )
         self._name = f"{folder}/.driver{part and f'-{part}'}.json"
         holder = {
             "host": socket.gethostname(),
@@ -60,15 +70,6 @@ class DriverClaim:
         self._is_released = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True, name="driver-claim")
         self._thread.start()
-
-    @property
-    def lost_error(self) -> str:
-        """Return the message of a claim that another process took."""
-        return (
-            f"{self._store.url}/{self._folder}: another process took over this run, because the "
-            f"store had no sign of life of this one for {EXPIRY.seconds // 60} minutes; finished "
-            "shards are kept; run the same command again when the other one has ended"
-        )
 
     def release(self) -> None:
         """End the claim, so that the next process need not wait."""

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 #: A line of the record, as the module describes it.
 Row = Sequence[str | int | None]
-#: A record of this many lines more than files is written anew when its copy is opened.
-_MAX_OLD_LINES = 10_000
 
 
 class Copied(NamedTuple):
@@ -58,17 +56,12 @@ class MirrorRecord:
         self.others: dict[str, None] = {}
         self._folder, self._path = folder, path
         self._lock = threading.RLock()
-        num_lines = self.load()
+        self.load()
         if is_alone:
             self.waiting, self.others = self.others, {}
-            if num_lines > len(self.copied) + len(self.waiting) + _MAX_OLD_LINES:
-                rows: list[Row] = [[name, *copied] for name, copied in self.copied.items()]
-                temporary = path.with_suffix(".new")
-                temporary.write_text(_lines([*rows, *([name] for name in self.waiting)]))
-                temporary.replace(path)
 
-    def load(self) -> int:
-        """Read what other processes have added, too, and return the number of lines."""
+    def load(self) -> None:
+        """Read the record again, with what other processes have added."""
         copied: dict[str, Copied] = {}
         unsent: dict[str, None] = {}
         with self._lock:
@@ -78,7 +71,6 @@ class MirrorRecord:
                     _note(json.loads(line), copied, unsent)
             self.copied = copied
             self.others = {name: None for name in unsent if name not in self.waiting}
-        return len(lines)
 
     def add_waiting(self, names: Iterable[str]) -> None:
         """Record files that this process wrote or removed, and has to send."""
@@ -103,7 +95,8 @@ class MirrorRecord:
     def _add(self, rows: Sequence[Row]) -> None:
         with self._lock:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write("\n" + _lines(rows))  # after a line that a kill has cut
+                lines = [json.dumps(row) + "\n" for row in rows]
+                file.write("\n" + "".join(lines))  # after a line that a kill has cut
             for row in rows:
                 _note(row, self.copied, self.waiting)
 
@@ -124,7 +117,3 @@ def _note(row: Any, copied: dict[str, Copied], unsent: dict[str, None]) -> None:
         copied.pop(name, None)
     else:
         copied[name] = Copied(*values)
-
-
-def _lines(rows: Iterable[Row]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)

@@ -111,7 +111,7 @@ class StudyMirror:
             EncoreError: The bucket cannot be read.
         """
         with file_lock(self._lock):
-            objects = self._sender.finish_interrupted(self._store.objects())
+            objects = self._sender.finish_interrupted(self._store.objects(self._record.copied))
             self._record.load()
             shared = {name: objects[name] for name in self._shared_names(objects)}
             self._check_is_study(shared)

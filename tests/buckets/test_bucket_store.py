@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_objects_are_written_once_replaced_by_tag_and_removed(
         store.read(name)
 
 
+def test_a_list_in_parts_is_the_whole_list(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_s3_environment(monkeypatch, server)
+    store = BucketStore(f"{new_bucket(server)}/study")
+    names = [f"ratings/{letter}" for letter in "abcdefg"]
+    for name in names:
+        store.put(name, b"1")
+    monkeypatch.setattr(bucket_store, "_PAGE_SIZE", 2)
+    for known_names in ([], names, names[::-1], ["ratings/b", "ratings/dd", "x", "y"], ["a"] * 9):
+        assert sorted(store.objects(known_names)) == names
+
+
 def test_a_bucket_that_does_not_exist_is_named(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +103,64 @@ def test_a_bucket_that_does_not_exist_is_named(
     for call in (store.objects, lambda: store.put("name", b"1")):
         with pytest.raises(InputError, match="s3://no-such-bucket/study: there is no such bucket"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "hint"),
+    [
+        ("gs://b/study", {"GOOGLE_SERVICE_ACCOUNT": "nowhere.json"}, "GOOGLE_SERVICE_ACCOUNT or"),
+        ("gs://b/study", {"GOOGLE_SERVICE_ACCOUNT": "{folder}/empty.json"}, "GOOGLE_SERVICE_ACC"),
+        ("gs://b/study", {"GOOGLE_APPLICATION_CREDENTIALS": "nowhere.json"}, "GOOGLE_SERVICE_ACC"),
+        ("az://b/study", {}, "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
+        (
+            "az://b/study",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "thesecret!"},
+            "AZURE_STORAGE_ACCOUNT_NAME",
+        ),
+    ],
+)
+def test_without_a_key_its_variables_are_named(
+    url: str, variables: dict[str, str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty.json").write_text("{}", encoding="utf-8")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(folder=tmp_path))
+    reason = f"^{url}: no key for the bucket was found; set {hint}"
+    with pytest.raises(InputError, match=reason) as refusal:
+        BucketStore(url).objects()
+    assert "thesecret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (404, "NoSuchBucket", "there is no such bucket"),
+        (404, "ContainerNotFound", "there is no such bucket"),
+        (403, "AuthenticationFailed", r"the store refuses the key \(AuthenticationFailed\)"),
+    ],
+)
+def test_other_stores_refuse_in_the_same_words(
+    scheme: str,
+    status: int,
+    code: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with refusing_server(status, code) as server_url:
+        account = {"gcs_base_url": server_url, "disable_oauth": True, "client_email": "a"}
+        account |= {"private_key": "", "private_key_id": ""}
+        (tmp_path / "account.json").write_text(json.dumps(account), encoding="utf-8")
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server_url)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "a")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "dGhlc2VjcmV0")
+        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+        store = BucketStore(f"{scheme}://bucket/study")
+        for call in (store.objects, lambda: store.put("name", b"1")):
+            with pytest.raises(InputError, match=f"^{scheme}://bucket/study: .*{reason}"):
+                call()
 
 
 @pytest.mark.parametrize(
