@@ -103,8 +103,9 @@ class MirrorSender:
             return
         try:
             while self._record.waiting:
-                are_of_shards, names = next(groupby([*self._record.waiting], key=_is_of_shard))
                 with file_lock(self._lock):
+                    groups = groupby([*self._record.waiting], key=_is_of_shard)
+                    are_of_shards, names = next(groups, (True, ()))
                     self._send([*names], are_of_shards=are_of_shards)
             self._error = None
         except (EncoreError, OSError) as error:
