@@ -120,10 +120,11 @@ class MirrorSender:
         if not are_of_shards and (num_replaced > 1 or STUDY_MARKER in names or self._has_archive):
             self._put_archive(names)
         written = [name for name in names if (self._path / name).exists()]
-        with ThreadPoolExecutor(_NUM_SENDERS if are_of_shards else 1) as pool:
+        with ThreadPoolExecutor(_NUM_SENDERS) as pool:
+            send_each = pool.map if are_of_shards else map  # else none is sent after an error
             for some_names in (written, {*names} - {*written}):
-                list(pool.map(self._send_file, some_names))
-        if self._has_archive:
+                list(send_each(self._send_file, some_names))
+        if self._has_archive and not are_of_shards:
             self._store.remove(self._archive)
             self._has_archive = False
 

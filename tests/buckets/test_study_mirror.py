@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -236,6 +236,26 @@ def test_the_new_file_of_a_shard_is_there_before_the_old_one_is_removed(
             write_shard(folder, newer)
             remove_file(folder / SHARD)
     assert changed == [newer, SHARD]
+
+
+def test_after_data_that_cannot_be_sent_its_manifest_is_not(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = BucketStore.put
+
+    def put_no_data(store: BucketStore, name: str, *args: Any, **options: Any) -> Any:
+        if name.endswith(".parquet"):
+            raise EncoreError("the store does not answer")
+        return put(store, name, *args, **options)
+
+    with machine(monkeypatch, tmp_path / "a"):
+        ingest_numbered(address, tmp_path, 3)
+    file = write_lines(tmp_path / "other.jsonl", numbered_pairs(5))
+    with pytest.MonkeyPatch.context() as limit, killed_machine(monkeypatch, tmp_path / "a"):
+        limit.setattr(BucketStore, "put", put_no_data)
+        ingest(f"other={file}", out=address)
+        send_all()
+    assert "pairs/other.manifest.json" not in BucketStore(address).objects()
 
 
 def test_the_next_command_sends_what_a_killed_one_did_not(
