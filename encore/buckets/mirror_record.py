@@ -40,7 +40,7 @@ class MirrorRecord:
     Attributes:
         copied: The files that are the same here and in the bucket, by name.
         waiting: Names of files that this process has to send, in the order of their last changes.
-        others: Names of files that other processes have to send.
+        waiting_elsewhere: Names of files that other processes have to send.
     """
 
     def __init__(self, folder: Path, path: Path, *, is_alone: bool) -> None:
@@ -53,12 +53,12 @@ class MirrorRecord:
         """
         self.copied: dict[str, Copied] = {}
         self.waiting: dict[str, None] = {}
-        self.others: dict[str, None] = {}
+        self.waiting_elsewhere: dict[str, None] = {}
         self._folder, self._path = folder, path
         self._lock = threading.RLock()
         self.load()
         if is_alone:
-            self.waiting, self.others = self.others, {}
+            self.waiting, self.waiting_elsewhere = self.waiting_elsewhere, {}
 
     def load(self) -> None:
         """Read the record again, with what other processes have added."""
@@ -70,7 +70,7 @@ class MirrorRecord:
                 with suppress(ValueError, TypeError):  # a line that a kill has cut
                     _note(json.loads(line), copied, unsent)
             self.copied = copied
-            self.others = {name: None for name in unsent if name not in self.waiting}
+            self.waiting_elsewhere = {name: None for name in unsent if name not in self.waiting}
 
     def add_waiting(self, names: Iterable[str]) -> None:
         """Record files that this process wrote or removed, and has to send."""

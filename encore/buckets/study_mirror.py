@@ -115,7 +115,7 @@ class StudyMirror:
             self._record.load()
             shared = {name: objects[name] for name in self._shared_names(objects)}
             self._check_is_study(shared)
-            unsent = self._record.waiting.keys() | self._record.others.keys()
+            unsent = self._record.waiting.keys() | self._record.waiting_elsewhere.keys()
             for name in self._record.copied.keys() - objects.keys() - unsent:
                 (self.path / name).unlink(missing_ok=True)
                 self._record.add_copied(name, None)
@@ -223,7 +223,7 @@ class StudyMirror:
     def _is_current(self, name: str, stored: ObjectMeta) -> bool:
         """Return True if a file need not be read from the bucket."""
         copied, path = self._record.copied.get(name), self.path / name
-        if name in self._record.others:
+        if name in self._record.waiting_elsewhere:
             return True
         if name in self._record.waiting:
             is_same_object = copied is not None and copied.e_tag == str(stored["e_tag"])

@@ -330,7 +330,7 @@ def test_a_file_written_while_the_bucket_is_listed_is_kept(
     with machine(monkeypatch, tmp_path / "a"):
         folder = study_path(address)
 
-        def list_slowly(store: BucketStore, known: object) -> dict[str, ObjectMeta]:
+        def list_slowly(store: BucketStore, known_names: object) -> dict[str, ObjectMeta]:
             write_shard(folder)
             write_json(folder / "study.json", {"encore_study": 1, "newer": True})
             return objects_before
