@@ -13,7 +13,7 @@ import pytest
 
 from encore.buckets import mirror_sender
 from encore.buckets.bucket_store import BucketStore
-from encore.buckets.study_mirror import study_path
+from encore.buckets.study_mirror import StudyMirror, study_path
 from encore.core.errors import EncoreError, EveryShardError, InputError
 from encore.core.file_lock import file_lock
 from encore.core.files import atomic_write_bytes, remove_file, write_json
@@ -272,6 +272,22 @@ def test_the_next_command_sends_what_a_killed_one_did_not(
     with machine(monkeypatch, tmp_path / "a"):
         study_path(address)
     assert SHARD in BucketStore(address).objects()
+
+
+def test_a_second_process_leaves_alone_what_the_first_has_to_send(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with machine(monkeypatch, tmp_path / "a"):
+        ingest_numbered(address, tmp_path, 3)
+    with pytest.MonkeyPatch.context() as limit, killed_machine(monkeypatch, tmp_path / "a"):
+        folder = study_path(address)
+        changed = fail_after(limit, 0)
+        write_json(folder / "study.json", {"encore_study": 1, "newer": True})
+        second = StudyMirror(address)  # the first one holds the lock, as another process would
+        second.pull()
+        second.close()
+        assert b"newer" in (folder / "study.json").read_bytes()
+    assert not changed
 
 
 def test_while_the_store_is_away_the_work_goes_on(
