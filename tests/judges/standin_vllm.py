@@ -36,8 +36,9 @@ class Standin:
         folder.mkdir(exist_ok=True)
 
     def order(self, **orders: Any) -> None:
-        """Order something from all servers: ``seconds`` a request, ``prints`` and ``ends`` a start,
-        ``stalls`` for an engine that computes nothing, ``dies_at`` a number of requests.
+        """Order something from all servers: ``seconds`` a request, ``seconds_of_even`` ones if they
+        differ, ``prints`` and ``ends`` a start, ``stalls`` for an engine that computes nothing,
+        ``dies_at`` a number of requests.
         """
         path = self.folder / "new.json"
         path.write_text(json.dumps(orders))
@@ -77,13 +78,14 @@ def serve(standin: Standin, port: int, model: str, host: str) -> None:
 
     def complete(body: dict[str, Any]) -> dict[str, Any]:
         counts["load"] += 1
-        counts["requests"] += 1
+        number = counts["requests"] = counts["requests"] + 1
         orders = standin.orders
-        if counts["requests"] == orders.get("dies_at"):
+        if number == orders.get("dies_at"):
             os._exit(1)
         while standin.orders.get("stalls") == os.getpid():
             time.sleep(0.05)
-        time.sleep(orders.get("seconds", 0))
+        seconds = orders.get("seconds", 0)
+        time.sleep(seconds if number % 2 else orders.get("seconds_of_even", seconds))
         prompts = body["prompt"]
         standin.note("prompts", *(f"{os.getpid()} {sum(ids)} {len(ids)}" for ids in prompts))
         counts["prompts"] += len(prompts)
