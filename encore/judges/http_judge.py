@@ -10,10 +10,11 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -75,31 +76,24 @@ class HttpJudge:
     #: The server computes on another machine, so two shards are rated at the same time.
     is_on_cpu = False
     is_remote = keeps_replies = True
-    num_engines = 1
+    #: True if `set_servers` replaces servers while the judge is at work.
+    servers_change = False
 
-    def __init__(
-        self,
-        config: JudgeConfig,
-        *,
-        tokenizer: ChatTokenizer | None = None,
-        servers_change: bool = False,
-    ) -> None:
-        """Load the tokenizer; nothing is sent to a server yet.
-
-        Args:
-            config: Options with the judge's name and the servers' addresses.
-            tokenizer: The judge's tokenizer, if it is loaded already.
-            servers_change: True if servers are added and dropped while the judge is at work.
-        """
+    def __init__(self, config: JudgeConfig) -> None:
+        """Load the tokenizer; nothing is sent to a server yet."""
         self.config = config
-        self.tokenizer = tokenizer
-        self._servers_change = servers_change
+        self.tokenizer: ChatTokenizer | None = None
         if config.tokenizer is not None:
             self.tokenizer = load_tokenizer(_TOKENIZER.find(config.tokenizer, needs_weights=False))
         self._lock = threading.RLock()
         self._servers: HttpServers | None = None
         self._model = ServedModel(config=config, tokenizer=self.tokenizer)
         self._learned_tokens = LearnedTokens()
+
+    @property
+    def num_engines(self) -> int:
+        """Number of servers that reply at the same time."""
+        return len(self.config.base_urls)
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -137,20 +131,10 @@ class HttpJudge:
         """Return a row per server for people: address, state, prompts, speed, requests at work."""
         return [] if self._servers is None else self._servers.rows()
 
-    def add_server(self, url: str) -> None:
-        """Add a server while the judge is at work, once it was checked.
-
-        Raises:
-            EncoreError: It is away, or has another model.
-        """
-        self.start()
+    def set_servers(self, urls: Collection[str]) -> None:
+        """Have servers at these addresses and no others. A dropped one's requests go to them."""
         assert self._servers is not None
-        self._servers.run(self._servers.add(url))
-
-    def drop_server(self, url: str) -> None:
-        """Leave a server out. Its requests at work are sent to the others."""
-        if self._servers is not None:
-            self._servers.run(self._servers.drop(url))
+        self._servers.run(self._servers.replace(urls))
 
     @property
     def _keyed_fields(self) -> dict[str, str]:
@@ -194,11 +178,15 @@ class HttpJudge:
         with self._lock:
             if self._servers is not None:
                 return
-            logger.warning(
-                "judge %s: texts are sent to %s", self.config.model, host_of(self.config)
-            )
+            if self.is_remote:
+                logger.warning(
+                    "judge %s: texts are sent to %s", self.config.model, host_of(self.config)
+                )
             servers = HttpServers(
-                self.config, may_change=self._servers_change, check=self._model.check_server
+                self.config,
+                num_servers=self.num_engines,
+                may_change=self.servers_change,
+                check=self._model.check_server,
             )
             try:
                 servers.run(servers.ask_until_back(servers.open))
@@ -260,7 +248,7 @@ class HttpJudge:
 
         on_progress(0)
         try:
-            num_tasks = min(len(prompts), self.config.concurrency * max(1, len(servers)))
+            num_tasks = min(len(prompts), self.config.concurrency * self.num_engines)
             servers.run(_in_tasks(send_requests, num_tasks), on_tick=report)
         finally:
             pass_replies_on()
@@ -285,8 +273,8 @@ class HttpJudge:
         """
         limit = 1
         if self.tokenizer is not None:
-            num_requests = _REQUESTS_PER_SERVER * max(1, len(self._servers or ()))
-            limit = min(_PROMPTS_PER_REQUEST, -(-len(sessions) // num_requests))
+            num_requests = _REQUESTS_PER_SERVER * self.num_engines
+            limit = min(_PROMPTS_PER_REQUEST, math.ceil(len(sessions) / num_requests))
         batch: list[int] = []
         for _, group in itertools.groupby(range(len(sessions)), key=sessions.__getitem__):
             indices = [*group]

@@ -16,7 +16,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -86,6 +86,7 @@ class HttpServers:
         self,
         config: JudgeConfig,
         *,
+        num_servers: int,
         may_change: bool,
         check: Callable[[HttpServer], Awaitable[None]],
     ) -> None:
@@ -93,15 +94,16 @@ class HttpServers:
 
         Args:
             config: The judge's options with the addresses.
-            may_change: True if servers are added and dropped later.
+            num_servers: Number of servers; fewer may be there at first if they change.
+            may_change: True if servers are replaced later.
             check: Asks a server for its model. It raises `ServerAwayError`, or another error if the
                 server cannot be used.
         """
         self._config = config
         self._check = check
-        self._has_one = len(config.base_urls) == 1 and not may_change
+        self._has_one = num_servers == 1 and not may_change
         self._members = [_Member(self._client_of(url)) for url in config.base_urls]
-        self.request_limit = asyncio.Semaphore(config.concurrency * len(self._members))
+        self.request_limit = asyncio.Semaphore(config.concurrency * num_servers)
         self._wait_lock = asyncio.Lock()
         self._back_at = self._waited_seconds = 0.0
         self._away_since: float | None = None
@@ -109,10 +111,6 @@ class HttpServers:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-
-    def __len__(self) -> int:
-        """Return the number of servers that are not refused."""
-        return sum(member.state != "refused" for member in self._members)
 
     def run(
         self, work: Coroutine[Any, Any, _Result], *, on_tick: Callable[[], None] = lambda: None
@@ -185,30 +183,30 @@ class HttpServers:
                 self._set_away(member, result)
             else:
                 self._set_up(member)
-        self._start_watch()
+        if not self._has_one:
+            self._watch = asyncio.create_task(self._look_again_and_again())
 
-    async def add(self, url: str) -> None:
-        """Add a server, which gets requests once it was checked. One that is there is kept.
+    async def replace(self, urls: Collection[str]) -> None:
+        """Have servers at these addresses and no others.
 
-        Raises:
-            EncoreError: It is away, or has another model.
+        A new one gets requests once it was checked; if it cannot be asked, the next call tries it
+        again. The requests of a dropped one go to the others.
         """
-        if any(member.client.url == url for member in self._members):
-            return
-        member = _Member(self._client_of(url))
-        await self._check(member.client)
-        self._members.append(member)
-        self._set_up(member)
-        for _ in range(self._config.concurrency):
-            self.request_limit.release()
-        self._start_watch()
-
-    async def drop(self, url: str) -> None:
-        """Take a server from the list. Its requests go to the others."""
-        for member in [member for member in self._members if member.client.url == url]:
+        for member in [member for member in self._members if member.client.url not in urls]:
             self._members.remove(member)
             self._cancel_requests(member, "gone")
             await member.client.close()
+        for url in {*urls} - {member.client.url for member in self._members}:
+            member = _Member(self._client_of(url))
+            try:
+                async with asyncio.timeout(_LOOK_LIMIT_SECONDS):
+                    await self._check(member.client)
+            except (TimeoutError, EncoreError) as error:
+                logger.info("%s cannot be asked yet: %s", url, error)
+                await member.client.close()
+            else:
+                self._members.append(member)
+                self._set_up(member)
 
     def _client_of(self, url: str) -> HttpServer:
         return HttpServer(self._config, url, is_only_one=self._has_one)
@@ -235,10 +233,6 @@ class HttpServers:
         member.state = state
         for request in member.open_requests:
             request.cancel()
-
-    def _start_watch(self) -> None:
-        if self._watch is None and not self._has_one:
-            self._watch = asyncio.create_task(self._look_again_and_again())
 
     async def _look_again_and_again(self) -> None:
         """Look whether servers are there, until this task is cancelled."""

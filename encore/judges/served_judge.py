@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from encore.core.chat_tokenizer import ChatTokenizer
-from encore.core.errors import EncoreError
 from encore.judges.base import (
     Decoding,
     JudgeIdentity,
@@ -21,6 +21,7 @@ from encore.judges.base import (
 )
 from encore.judges.http_judge import HttpJudge
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.served_model import ServedModel
 from encore.judges.vllm_engine import VllmJudge
 from encore.judges.vllm_servers import LOOPBACK, ServerSource, served_name
 
@@ -45,25 +46,23 @@ def _leave_out_proxies() -> None:
         os.environ[name] = ",".join(dict.fromkeys([*hosts, LOOPBACK]))
 
 
-class ServedJudge:
+class ServedJudge(HttpJudge):
     """Judge (`encore.judges.base.Judge`) on vLLM servers that a source starts and replaces.
 
     It is the judge of `--backend vllm`: with the same identity, either continues the other's run.
+    Its replies are kept, because a shard has thousands of prompts: a driver that is killed would
+    lose hours of several GPUs.
     """
 
-    #: Others compute, so shards are rated at the same time.
-    is_on_cpu = False
     is_remote = False
-    #: A shard has thousands of prompts: a driver that is killed would lose hours of several GPUs.
-    keeps_replies = True
+    servers_change = True
 
     def __init__(self, config: JudgeConfig, *, servers: ServerSource) -> None:
         """Find model and tokenizer. No weights are loaded in this process."""
-        self.config = config
-        self.servers = servers
         self._judge = VllmJudge(config)
-        self._lock = threading.Lock()
-        self._client: HttpJudge | None = None
+        super().__init__(config.model_copy(update={"tokenizer": None}))
+        self.tokenizer = self._judge.tokenizer
+        self.servers = servers
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
         self._error: Exception | None = None
@@ -74,19 +73,9 @@ class ServedJudge:
         return self._judge.identity
 
     @property
-    def tokenizer(self) -> ChatTokenizer:
-        """Tokenizer of the judge's prompts."""
-        return self._judge.tokenizer
-
-    @property
     def num_engines(self) -> int:
         """Number of engines that reply at the same time."""
         return self.servers.num_servers
-
-    @property
-    def wait_seconds(self) -> float:
-        """Time that this judge has waited for servers that were away."""
-        return 0.0 if self._client is None else self._client.wait_seconds
 
     def check(self, decoding: Decoding) -> None:
         """Refuse labels of decoding ``expected`` that are not one token each."""
@@ -99,104 +88,80 @@ class ServedJudge:
             JudgeUnavailableError: None could be started.
         """
         with self._lock:
-            if self._client is not None:
+            if self._watcher is not None:
                 return
             self._error = None
             self._closed.clear()
-            urls = self.servers.start(self._judge)
-            client = self._open_client(urls)
+            self.config = self._client_config(self.servers.start(self._judge))
+            self._model = ServedModel(config=self.config, tokenizer=self.tokenizer)
             try:
-                client.start()
+                super().start()
             except BaseException:
                 self.servers.close()
                 raise
-            self._client = client
-            self._watcher = threading.Thread(target=self._watch, args=[client, urls], daemon=True)
+            watch = contextvars.copy_context().run  # a source may log for the flow run
+            self._watcher = threading.Thread(target=watch, args=[self._watch], daemon=True)
             self._watcher.start()
 
     def reply(
         self,
         prompts: Sequence[Prompt],
         *,
-        decoding: Decoding,
         on_progress: ProgressHook,
         on_reply: ReplyHook = ignore_reply,
-        sessions: Sequence[str] = (),
-        num_answered: int | None = None,
+        **options: Any,
     ) -> list[Reply]:
         """Return the servers' replies in prompt order.
 
         Raises:
             JudgeUnavailableError: No server is left.
         """
-        self.start()
-        assert self._client is not None
 
         def report(num_done: int) -> None:
             if self._error is not None:
                 raise self._error
             on_progress(num_done)
 
-        replies = self._client.reply(
+        replies = super().reply(
             prompts,
-            decoding=decoding,
             on_progress=report,
             on_reply=lambda index, reply: on_reply(index, _without_name(reply)),
-            sessions=sessions,
-            num_answered=num_answered,
+            **options,
         )
         return [_without_name(reply) for reply in replies]
 
     def close(self) -> None:
         """Close the connections and end the servers."""
         with self._lock:
-            client, self._client = self._client, None
-            if client is None:
+            if self._watcher is None:
                 return
             self._closed.set()
-            if self._watcher is not None:
-                self._watcher.join()
-            client.close()
+            self._watcher.join()
+            self._watcher = None
+            super().close()
             self.servers.close()
 
-    def server_rows(self) -> list[dict[str, object]]:
-        """Return a row for each server: its address, its state, how much it is asked."""
-        return [] if self._client is None else self._client.server_rows()
-
-    def _open_client(self, urls: Sequence[str]) -> HttpJudge:
-        """Return the client of some servers, with this judge's tokenizer."""
+    def _client_config(self, urls: Sequence[str]) -> JudgeConfig:
+        """Return the options of a client of some servers."""
         _leave_out_proxies()
         if self.servers.api_key is not None:
             os.environ[_KEY_VARIABLE] = self.servers.api_key
-        config = JudgeConfig(
+        return JudgeConfig(
             model=served_name(self._judge),
             backend="http",
+            revision=self.identity.revision,  # servers of several hosts need one
             base_url=",".join(urls),
             concurrency=self.config.concurrency,
             request_timeout_seconds=_REQUEST_SECONDS,
             wait_for_server=_WAIT_MINUTES,
             api_key_env=_KEY_VARIABLE,
         )
-        return HttpJudge(config, tokenizer=self.tokenizer, servers_change=True)
 
-    def _watch(self, client: HttpJudge, first_urls: Sequence[str]) -> None:
-        """Replace lost servers, and tell the client the addresses of now, until the judge closes.
-
-        An error is the one of the replies that wait.
-        """
-        known_urls = set(first_urls)
+    def _watch(self) -> None:
+        """Replace lost servers until the judge closes. An error is that of replies that wait."""
         try:
             while not self._closed.wait(_CHECK_SECONDS):
-                urls = set(self.servers.check())
-                for url in urls - known_urls:
-                    try:
-                        client.add_server(url)
-                        known_urls.add(url)
-                    except EncoreError as error:  # it was lost meanwhile: the next check says so
-                        logger.info("%s cannot be asked yet: %s", url, error)
-                for url in known_urls - urls:
-                    client.drop_server(url)
-                    known_urls.remove(url)
+                self.set_servers(self.servers.check())
         except Exception as error:  # noqa: BLE001 - the replies that wait raise it
             logger.warning("the servers are not replaced any more: %s", error)
             self._error = error

@@ -145,6 +145,7 @@ def serve(standin: Standin, port: int, model: str, host: str) -> None:
             self.wfile.write(text.encode())
 
     ThreadingHTTPServer.daemon_threads = True
+    ThreadingHTTPServer.request_queue_size = 128  # many connections are made at once
     ThreadingHTTPServer((host, port), Handler).serve_forever()
 
 

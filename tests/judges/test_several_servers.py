@@ -122,18 +122,21 @@ def wait_for_state(judge: HttpJudge, server: HostileServer, state: str) -> None:
     wait_until(has_state, seconds=30)
 
 
+class ChangingJudge(HttpJudge):
+    servers_change = True
+
+
 def test_servers_are_added_and_dropped_while_prompts_are_asked(servers):
     first, second, third = servers
     options = {"model": MODEL, "backend": "http", "base_url": first.base_url, "concurrency": 2}
-    judge = HttpJudge(JudgeConfig.model_validate(options), servers_change=True)
+    judge = ChangingJudge(JudgeConfig.model_validate(options))
     is_changed = threading.Event()
 
     def change(num_done: int) -> None:
         if num_done > 20 and not is_changed.is_set():
             is_changed.set()
-            judge.add_server(second.base_url)
-            judge.add_server(third.base_url)
-            judge.drop_server(first.base_url)
+            judge.set_servers([first.base_url, second.base_url])
+            judge.set_servers([second.base_url, third.base_url])
 
     with closing(judge):
         judge.start()
@@ -219,7 +222,8 @@ def test_addresses_are_separated_by_commas_and_hosts_need_a_revision():
         JudgeConfig.model_validate({**options, "base_url": "http://one/v1,http://two/v1"})
     two = "http://one/v1,http://two/v1"
     config = JudgeConfig.model_validate({**options, "base_url": two, "revision": "mine"})
-    assert HttpJudge(config).identity.revision == "mine"
+    judge = HttpJudge(config)
+    assert (judge.identity.revision, judge.num_engines) == ("mine", 2)
     for bad in ("http://one/v1,two/v1", "http://one/v1,ftp://two/v1", ","):
         with pytest.raises(ValidationError, match="expected http://HOST:PORT/v1"):
             JudgeConfig.model_validate({**options, "base_url": bad})

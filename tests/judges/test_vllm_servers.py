@@ -84,8 +84,8 @@ def ask(
 
 def wait_for_all(standin: Standin, judge: ServedJudge) -> None:
     """Wait until the client knows every server."""
-    assert judge._client is not None
-    rows = judge._client.server_rows
+    assert judge._watcher is not None
+    rows = judge.server_rows
     number = judge.num_engines
     wait_until(
         lambda: sum(row["state"] == "up" for row in rows()) == number,
@@ -104,6 +104,12 @@ def test_a_served_judge_is_the_judge_of_the_engine_in_process(folder, standin):
     assert standin.pids == []  # neither opening nor checking it starts a server
 
 
+def test_servers_of_several_hosts_are_one_judge(folder, standin):
+    judge = ServedJudge(JudgeConfig(model=str(folder)), servers=servers_of(standin))
+    urls = ["http://one:1/v1", "http://two:1/v1"]
+    assert judge._client_config(urls).base_urls == tuple(urls)
+
+
 def test_servers_share_the_prompts_and_the_key_of_a_service_is_not_sent(
     folder, standin, monkeypatch
 ):
@@ -113,7 +119,7 @@ def test_servers_share_the_prompts_and_the_key_of_a_service_is_not_sent(
         wait_for_all(standin, judge)
         standin.order(seconds=0.05)
         replies = ask(judge, num=200)
-        assert judge._client.config.api_key_env != "OPENAI_API_KEY"
+        assert judge.config.api_key_env != "OPENAI_API_KEY"
     assert {reply.answered_by for reply in replies} == {""}
     assert {line.split()[0] for line in standin.lines("prompts")} == {*map(str, standin.pids)}
     assert len(standin.lines("prompts")) == len(replies)  # each prompt once
