@@ -27,8 +27,9 @@ from prefect.states import Completed
 from encore.core.errors import InputError
 from encore.core.settings import prepare_environment
 from encore.judges.gpu_groups import GPU_VARIABLE, visible_gpus
+from encore.judges.server_process import get_text
 from encore.judges.vllm_engine import VllmJudge
-from encore.judges.vllm_servers import LocalServers, get_text, served_name
+from encore.judges.vllm_servers import LocalServers, served_name
 from flows.study_flow import study_flow
 from tasks.artifacts import LiveArtifact
 from tasks.pool_servers import (

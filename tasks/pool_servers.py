@@ -29,8 +29,9 @@ from pydantic import SecretStr
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_process import get_text
 from encore.judges.vllm_engine import VllmJudge
-from encore.judges.vllm_servers import get_text, served_name
+from encore.judges.vllm_servers import served_name
 from tasks.server_calls import best_effort, run_logger
 
 Result = TypeVar("Result")

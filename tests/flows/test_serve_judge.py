@@ -19,8 +19,9 @@ from prefect.settings import PREFECT_API_URL
 
 from encore.core.errors import InputError
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_process import get_text
 from encore.judges.vllm_engine import VllmJudge
-from encore.judges.vllm_servers import LocalServers, get_text, served_name
+from encore.judges.vllm_servers import LocalServers, served_name
 from flows import serve_judge as module
 from flows.serve_judge import own_address, serve_judge
 from tasks.pool_servers import ADDRESS_KEY, ServeConfig, judge_key
