@@ -19,14 +19,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from prefect.artifacts import TableArtifact
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.states import Completed
 
 from encore.core.errors import InputError
 from encore.core.settings import prepare_environment
-from encore.judges.gpu_groups import GPU_VARIABLE, visible_gpus
+from encore.judges.gpu_groups import visible_gpus
 from encore.judges.server_process import get_text
 from encore.judges.vllm_engine import VllmJudge
 from encore.judges.vllm_servers import LocalServers, served_name
@@ -62,7 +62,7 @@ def serve_judge(config: ServeConfig) -> State:
     with contextlib.ExitStack() as stack:
         log_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="encore-server-")))
         servers = LocalServers(
-            shares=[_share()],
+            shares=[{}],  # its worker's environment has them
             log_dir=log_dir,
             host=host,
             api_key=None if is_loopback(f"//{host}") else judge_key(),
@@ -134,39 +134,29 @@ def own_address(name: str) -> str:
     return address if name == "auto" else name
 
 
-def _share() -> dict[str, str]:
-    """Return the variables of this worker's share of the GPUs or cores."""
-    names = (GPU_VARIABLE, "OMP_NUM_THREADS")
-    return {name: os.environ[name] for name in names if name in os.environ}
-
-
 def _waiting_run() -> str:
     """Return the name of a flow run that waits for a worker of the pool; empty if none does."""
     before = datetime.now(UTC) - timedelta(seconds=_WAITING_SECONDS)
 
-    def read(client: SyncPrefectClient) -> str:
-        late_runs = FlowRunFilter.model_validate(
-            {
-                "state": {"type": {"any_": [StateType.SCHEDULED]}},
-                "next_scheduled_start_time": {"before_": before},
-            }
-        )
-        pool = WorkPoolFilter.model_validate({"name": {"any_": [GPU_POOL]}})
-        runs = client.read_flow_runs(flow_run_filter=late_runs, work_pool_filter=pool, limit=1)
-        return runs[0].name if runs else ""
-
+    late_runs = FlowRunFilter.model_validate(
+        {
+            "state": {"type": {"any_": [StateType.SCHEDULED]}},
+            "next_scheduled_start_time": {"before_": before},
+        }
+    )
+    pool = WorkPoolFilter.model_validate({"name": {"any_": [GPU_POOL]}})
     with get_client(sync_client=True) as client:
-        return read(client)
+        runs = client.read_flow_runs(flow_run_filter=late_runs, work_pool_filter=pool, limit=1)
+    return runs[0].name if runs else ""
 
 
 @contextlib.contextmanager
 def _log_of(path: Path) -> Iterator[None]:
     """Show the lines of a growing log in the flow run's log, while the context is open."""
+    path.touch()
     is_over = threading.Event()
-    context = contextvars.copy_context()
-    thread = threading.Thread(
-        target=context.run, args=[_follow, path, is_over], name="server-log", daemon=True
-    )
+    follow = contextvars.copy_context().run
+    thread = threading.Thread(target=follow, args=[_follow, path, is_over], daemon=True)
     thread.start()
     try:
         yield
@@ -176,18 +166,12 @@ def _log_of(path: Path) -> Iterator[None]:
 
 
 def _follow(path: Path, is_over: threading.Event) -> None:
-    offset = 0
-    while True:
-        was_over = is_over.wait(1.0)
-        if path.exists():
-            if path.stat().st_size < offset:  # the server was started again
-                offset = 0
-            with path.open("rb") as log:
-                log.seek(offset)
-                lines = log.readlines()
-            complete = [line for line in lines if line.endswith(b"\n")]
-            offset += sum(map(len, complete))
-            for line in complete:
+    unfinished_line = b""
+    with path.open("rb") as log:
+        while True:
+            was_over = is_over.wait(1.0)
+            *lines, unfinished_line = (unfinished_line + log.read()).split(b"\n")
+            for line in lines:
                 run_logger().info("%s", line.decode(errors="replace").rstrip())
-        if was_over:
-            return
+            if was_over:
+                return

@@ -6,13 +6,13 @@ that a run knows of its servers it reads through Prefect's API: no folder is sha
 
 from __future__ import annotations
 
-import contextvars
 import json
 import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -42,8 +42,8 @@ DEPLOYMENT = "serve-judge/encore-serve-judge"
 #: servers on a network want.
 ADDRESS_KEY, KEY_BLOCK = "judge-server", "encore-judge-key"
 #: A server that nobody asks for so long has no run.
-ASK_SECONDS, MIN_KEEP_SECONDS = 10.0, 45.0
-#: Pause between two looks at the states of the servers' runs.
+MIN_KEEP_SECONDS = 45.0
+#: Pause between two looks at the states of the servers' runs, which also ask the servers.
 _LOOK_SECONDS = 5.0
 #: A run that a worker has taken begins within seconds, a pod after its image was pulled.
 _PENDING_SECONDS = 600.0
@@ -155,8 +155,6 @@ class PoolServers:
     _name: str = field(default="", init=False)
     _slots: list[_Slot] = field(default_factory=list, init=False)
     _next_look: float = field(default=0.0, init=False)
-    _next_ask: float = field(default=0.0, init=False)
-    _context: contextvars.Context = field(default_factory=contextvars.copy_context, init=False)
 
     def start(self, judge: VllmJudge, /) -> Sequence[str]:
         """Take the servers that run with this judge, start the missing ones, wait for the first.
@@ -166,14 +164,14 @@ class PoolServers:
         """
         self._name = served_name(judge)
         self._slots = [_Slot(number) for number in range(self.num_servers)]
-        live_runs = self._call(self._live_runs) or []
+        live_runs = _call(self._live_runs) or []
         for slot, run in zip(self._slots, live_runs, strict=False):
             slot.run_id = run.id
-            self._log("%s is there: flow run %s", self._label(slot), run.name)
+            run_logger().info("%s is there: flow run %s", self._label(slot), run.name)
         while not (urls := self.check()):
             time.sleep(1.0)
         if not all(map(is_loopback, urls)):
-            self.api_key = self._call(lambda _: judge_key())
+            self.api_key = best_effort(judge_key)
         return urls
 
     def check(self) -> Sequence[str]:
@@ -182,25 +180,21 @@ class PoolServers:
         Raises:
             JudgeUnavailableError: None is left to be asked.
         """
-        now = time.monotonic()
-        if now >= self._next_look:
+        if time.monotonic() >= self._next_look:
             for slot in self._slots:
                 if not slot.error:
                     self._look(slot)
+                if slot.server:  # one that nobody asks ends
+                    get_text(slot.server["address"], "/v1/models", api_key=self.api_key)
             self._next_look = time.monotonic() + _LOOK_SECONDS
-        errors = [slot.error for slot in self._slots if slot.error]
-        if len(errors) == self.num_servers:
+        if all(slot.error for slot in self._slots):
+            errors = "; ".join(slot.error for slot in self._slots)
             raise JudgeUnavailableError(
-                f"no server of the judge is left: {'; '.join(errors)}; finished work is kept: put "
-                "this right and run again"
+                f"no server of the judge is left: {errors}; finished work is kept: put this right "
+                "and run again"
             )
-        urls = [slot.server["address"] for slot in self._slots if slot.server]
-        if now >= self._next_ask:  # a server that nobody asks ends
-            self._next_ask = now + ASK_SECONDS
-            for url in urls:
-                get_text(url, "/v1/models", api_key=self.api_key)
-        self._context.copy().run(self.show)
-        return urls
+        self.show()
+        return [slot.server["address"] for slot in self._slots if slot.server]
 
     def close(self) -> None:
         """Leave the servers to the next run; cancel those that have not answered yet."""
@@ -208,7 +202,7 @@ class PoolServers:
             run_id = slot.run_id
             if run_id is not None and not slot.server and not slot.error:
                 message = "The run that wanted this server has ended."
-                self._set_state(run_id, Cancelled(message=message))
+                _set_state(run_id, Cancelled(message=message))
 
     def rows(self, asked: Sequence[dict[str, object]]) -> list[dict[str, object]]:
         """Return a table of the servers: host, GPUs, restarts, and what the client says of each.
@@ -230,7 +224,7 @@ class PoolServers:
         if slot.run_id is None:
             self._create(slot)
             return
-        run = self._call(lambda client: _read_run(client, slot.run_id))
+        run = _call(partial(_read_run, run_id=slot.run_id))
         if run is None or run.state is None:  # the Prefect server is away
             return
         state = run.state
@@ -238,9 +232,9 @@ class PoolServers:
             slot.pending_since = slot.pending_since or time.monotonic()
             if time.monotonic() - slot.pending_since > _PENDING_SECONDS:
                 message = f"It did not begin within {_PENDING_SECONDS:.0f} s: its worker is lost."
-                self._set_state(run.id, Crashed(message=message))
+                _set_state(run.id, Crashed(message=message))
         elif state.type == StateType.RUNNING:
-            slot.server = self._call(lambda client: _read_server(client, run.id)) or slot.server
+            slot.server = _call(partial(_read_server, run_id=run.id)) or slot.server
             if slot.server:
                 self._check_host(slot)
         elif state.is_final() or state.is_cancelling():
@@ -259,7 +253,7 @@ class PoolServers:
             slot.error = f"{label}: {ending}, after {slot.num_restarts} restarts"
         else:
             slot.num_restarts += 1
-            self._log("%s is started again: %s", label, ending)
+            run_logger().info("%s is started again: %s", label, ending)
             self._create(slot)
 
     def _create(self, slot: _Slot) -> None:
@@ -278,9 +272,9 @@ class PoolServers:
                 tags=[judge_tag(self._name)],
             )
 
-        if run := self._call(create):
+        if run := _call(create):
             slot.run_id = run.id
-            self._log("%s: flow run %s", self._label(slot), run.name)
+            run_logger().info("%s: flow run %s", self._label(slot), run.name)
 
     def _check_host(self, slot: _Slot) -> None:
         """Give up a server that listens on another host's loopback."""
@@ -301,28 +295,26 @@ class PoolServers:
         runs = client.read_flow_runs(flow_run_filter=live_runs)
         return sorted(runs, key=lambda run: run.state_type != StateType.RUNNING)
 
-    def _set_state(self, run_id: UUID, state: State) -> None:
-        self._call(lambda client: client.set_flow_run_state(run_id, state, force=True))
-
-    def _call(self, call: Callable[[SyncPrefectClient], Result]) -> Result | None:
-        """Call the Prefect server at best effort, in the context of this run."""
-
-        def call_with_client() -> Result:
-            with get_client(sync_client=True) as client:
-                return call(client)
-
-        return self._context.copy().run(best_effort, call_with_client)
-
-    def _log(self, message: str, *values: object) -> None:
-        self._context.copy().run(run_logger().info, message, *values)
-
     def _label(self, slot: _Slot) -> str:
         return f"server {slot.number + 1} of {self.num_servers} for {self._name}"
 
 
-def _read_run(client: SyncPrefectClient, run_id: UUID | None) -> FlowRun:
+def _call(call: Callable[[SyncPrefectClient], Result]) -> Result | None:
+    """Call the Prefect server at best effort."""
+
+    def call_with_client() -> Result:
+        with get_client(sync_client=True) as client:
+            return call(client)
+
+    return best_effort(call_with_client)
+
+
+def _set_state(run_id: UUID, state: State) -> None:
+    _call(lambda client: client.set_flow_run_state(run_id, state, force=True))
+
+
+def _read_run(client: SyncPrefectClient, run_id: UUID) -> FlowRun:
     """Return a flow run. One that somebody deleted is Crashed."""
-    assert run_id is not None
     try:
         return client.read_flow_run(run_id)
     except ObjectNotFound:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from encore.judges.base import SERVER_ERROR, Reply, total_usage
+from encore.judges.base import Reply, total_usage
 from encore.judges.http_protocol import PromptFailedError
 
 #: Prompts that may fail even if fewer are answered.
@@ -57,19 +55,3 @@ def with_cost(replies: Sequence[Reply], cost: PromptFailedError) -> list[Reply]:
     [first, *later_replies] = replies
     usage = total_usage([first.usage, cost.usage])
     return [replace(first, usage=usage, num_calls=first.num_calls + cost.num_calls), *later_replies]
-
-
-@contextlib.contextmanager
-def passing_cost_on(new_replies: deque[tuple[int, Reply]], index: int) -> Iterator[None]:
-    """Pass the cost of a prompt on that fails inside the block, as a reply that is no answer.
-
-    Args:
-        new_replies: Replies for the caller, with the position of their prompt.
-        index: Position of the prompt.
-    """
-    try:
-        yield
-    except PromptFailedError as error:
-        if error.num_calls:
-            new_replies.append((index, set_aside_reply(error, SERVER_ERROR)))
-        raise

@@ -69,10 +69,10 @@ class FakePrefect:
 def prefect(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePrefect]:
     fake = FakePrefect()
 
-    def call(_servers: PoolServers, make_call: Any) -> Any:
+    def call(make_call: Any) -> Any:
         return None if fake.is_away else make_call(fake)
 
-    monkeypatch.setattr(PoolServers, "_call", call)
+    monkeypatch.setattr(pool_servers, "_call", call)
     monkeypatch.setattr(pool_servers, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(pool_servers, "get_text", lambda *_, **__: None)
     monkeypatch.setattr(pool_servers, "served_name", lambda judge: judge)
