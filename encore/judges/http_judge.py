@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer, load_tokenizer
 from encore.core.errors import EncoreError, JudgeUnavailableError
@@ -64,6 +64,22 @@ _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
 _TOKENIZER = ModelFinder(name="tokenizer", error=JudgeUnavailableError)
+
+
+class Request(NamedTuple):
+    """Prompts that are asked together.
+
+    Attributes:
+        servers: Servers of which one answers.
+        prompts: The prompts; a chat is alone.
+        decoding: Way in which the judge answers.
+        session: Name by which a server is chosen; empty for none.
+    """
+
+    servers: HttpServers
+    prompts: Sequence[Prompt]
+    decoding: Decoding
+    session: str = ""
 
 
 class HttpJudge:
@@ -223,13 +239,12 @@ class HttpJudge:
         async def send_requests() -> None:
             """Send one request after the other, until the tasks together have sent all."""
             for indices in requests:
-                batch, session = [prompts[index] for index in indices], session_of[indices[0]]
+                batch = [prompts[index] for index in indices]
+                request = Request(servers, batch, decoding, session_of[indices[0]])
                 async with servers.request_limit:
                     counts.num_sent += len(batch)
                     try:
-                        batch_replies = await self._reply_or_set_aside(
-                            servers, batch, session, decoding, counts
-                        )
+                        batch_replies = await self._reply_or_set_aside(request, counts)
                     except PromptFailedError as error:
                         if error.num_calls:  # the caller counts what it cost
                             new_replies.append((indices[0], set_aside_reply(error, SERVER_ERROR)))
@@ -265,6 +280,12 @@ class HttpJudge:
         """Return the prompt of a test question."""
         return _PROBE if self.tokenizer is None else self.tokenizer.encode([_PROBE])[0]
 
+    async def _reply_to_probe(self, request: Request) -> Reply:
+        """Return the reply to a test question, asked in the way of a request."""
+        probe = Request(request.servers, [self._probe_prompt()], request.decoding)
+        [reply] = await self._reply_to_batch(probe)
+        return reply
+
     def _prompts_of_requests(self, sessions: Sequence[str]) -> Iterator[list[int]]:
         """Yield the indices of each request's prompts.
 
@@ -289,30 +310,19 @@ class HttpJudge:
             yield batch
 
     async def _reply_or_set_aside(
-        self,
-        servers: HttpServers,
-        prompts: Sequence[Prompt],
-        session: str,
-        decoding: Decoding,
-        counts: PromptCounts,
-        *,
-        max_answers: int = _MAX_ANSWERS,
+        self, request: Request, counts: PromptCounts, *, max_answers: int = _MAX_ANSWERS
     ) -> list[Reply]:
         """Return the replies to the prompts of one request; set a prompt aside that fails twice.
 
         A prompt whose answers cannot be read is set aside after ``max_answers`` of them.
         """
-        has_fallback = counts.num_answered is not None and len(prompts) > 1
+        has_fallback = counts.num_answered is not None and len(request.prompts) > 1
         cost = PromptFailedError()
         for is_second in (False, True):
             num_read = counts.num_read
             try:
                 replies = await self._reply_when_back(
-                    servers,
-                    prompts,
-                    session,
-                    decoding,
-                    max_answers=1 if has_fallback else max_answers,
+                    request, max_answers=1 if has_fallback else max_answers
                 )
             except PromptFailedError as error:
                 error.add_cost(cost.usage, cost.num_calls)
@@ -323,7 +333,7 @@ class HttpJudge:
                 if not counts.allow_failures:
                     raise
                 if not is_paid or counts.num_read == num_read:
-                    await self._check_server(servers, decoding, cost)
+                    await self._check_server(request, cost)
                 if is_paid:
                     break
             else:
@@ -333,64 +343,45 @@ class HttpJudge:
         if has_fallback:
             singles = [  # one of the prompts may have failed the others
                 await self._reply_or_set_aside(
-                    servers, [prompt], session, decoding, counts, max_answers=2 - is_paid
+                    request._replace(prompts=[prompt]), counts, max_answers=2 - is_paid
                 )
-                for prompt in prompts
+                for prompt in request.prompts
             ]
             return with_cost([reply for [reply] in singles], cost)
         logger.info("a prompt is set aside: %s", cost)
         return [set_aside_reply(cost, UNREADABLE_ANSWER if is_paid else SERVER_ERROR)]
 
-    async def _check_server(
-        self, servers: HttpServers, decoding: Decoding, cost: PromptFailedError
-    ) -> None:
+    async def _check_server(self, request: Request, cost: PromptFailedError) -> None:
         """Ask the server a test question after a prompt failed, and add what it cost.
 
         Raises:
             EncoreError: The server does not answer it either.
         """
-        probe = [self._probe_prompt()]
         try:
-            [reply] = await self._reply_to_batch(servers, probe, "", decoding)
+            reply = await self._reply_to_probe(request)
         except PromptFailedError as error:
             error.add_cost(cost.usage, cost.num_calls)
             raise
         cost.add_cost(reply.usage, reply.num_calls)
 
-    async def _reply_when_back(
-        self,
-        servers: HttpServers,
-        prompts: Sequence[Prompt],
-        session: str,
-        decoding: Decoding,
-        *,
-        max_answers: int,
-    ) -> list[Reply]:
+    async def _reply_when_back(self, request: Request, *, max_answers: int) -> list[Reply]:
         """Return the replies to the prompts of one request; wait while the server is away.
 
         It is away while it does not answer a test question. If it answers that at once, the prompts
         are the reason of the error.
         """
-        ask = partial(
-            self._reply_to_batch, servers, prompts, session, decoding, max_answers=max_answers
-        )
-        probe = partial(self._reply_to_batch, servers, [self._probe_prompt()], "", decoding)
+        probe = partial(self._reply_to_probe, request)
         for _ in range(_MAX_WAITS):
             try:
-                return await ask()
+                return await self._reply_to_batch(request, max_answers=max_answers)
             except ServerAwayError:
-                if not self.config.wait_for_server or not await servers.wait_until_back(probe):
+                can_wait = self.config.wait_for_server > 0
+                if not (can_wait and await request.servers.wait_until_back(probe)):
                     raise
-        return await ask()
+        return await self._reply_to_batch(request, max_answers=max_answers)
 
     async def _reply_to_batch(
-        self,
-        servers: HttpServers,
-        prompts: Sequence[Prompt],
-        session: str,
-        decoding: Decoding,
-        *,
-        max_answers: int = _MAX_ANSWERS,
+        self, request: Request, *, max_answers: int = _MAX_ANSWERS
     ) -> list[Reply]:
         """Send the prompts of one request, and return their replies.
 
@@ -400,6 +391,7 @@ class HttpJudge:
         Raises:
             UnreadableAnswerError: No answer can be read. It has the cost of all.
         """
+        servers, prompts, decoding, session = request
         model = self.config.model
         read: Callable[..., list[Reply]]
         if self.tokenizer is None:

@@ -198,14 +198,14 @@ def test_answers_of_earlier_calls_count_against_the_failed_prompts():
 def test_one_prompt_of_a_request_does_not_fail_the_others(monkeypatch):
     judge = opened(HostileServer(base_url="http://127.0.0.1:9/v1"))
 
-    async def answer(_server, prompts, _session, _decoding, *, max_answers=2):
-        if "bad" in prompts:
+    async def answer(request, *, max_answers=2):
+        if "bad" in request.prompts:
             raise PromptFailedError("a list of prompts with a bad one")
-        return [Reply(text=prompt, is_complete=True) for prompt in prompts]
+        return [Reply(text=prompt, is_complete=True) for prompt in request.prompts]
 
     monkeypatch.setattr(judge, "_reply_to_batch", answer)
     counts = failed_prompts.PromptCounts(num_answered=0)
-    sent = judge._reply_or_set_aside(None, ["a", "bad", "b"], "", TEXT, counts)
+    sent = judge._reply_or_set_aside(http_judge.Request(None, ["a", "bad", "b"], TEXT), counts)
     with pytest.raises(StopIteration) as finished:
         sent.send(None)
     replies = finished.value.value
