@@ -20,8 +20,10 @@ from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import Study, as_study
 from encore.demo import judge_title
-from encore.runs import run_files as runs
-from encore.runs.run_files import JudgedManifest, RunStatus, ShardState
+from encore.runs import run_files
+from encore.runs import run_manifest as runs
+from encore.runs.run_files import RunStatus, ShardState
+from encore.runs.run_manifest import JudgedManifest
 
 RUN_FILE = "run.json"
 _PRECISION_FILE = "enough.json"
@@ -132,13 +134,13 @@ class RatingManifest(JudgedManifest):
 
 RatingStatus = RunStatus[RatingManifest]
 
-#: The functions of `encore.runs.run_files`, for rating runs.
+#: The functions of `encore.runs`, for rating runs.
 list_runs = partial(runs.list_runs, kind=RatingManifest)
 choose_run = partial(runs.choose_run, kind=RatingManifest)
 describe_run = partial(runs.describe_run, kind=RatingManifest)
 num_computed_pairs = runs.num_computed_pairs
 read_run = partial(runs.read_manifest, kind=RatingManifest)
-run_status = partial(runs.run_status, kind=RatingManifest)
+run_status = partial(run_files.run_status, kind=RatingManifest)
 
 
 def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:

@@ -52,16 +52,11 @@ from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
-from encore.runs.run_files import (
-    Shard,
-    ShardTable,
-    inspect_shards,
-    journal_path,
-    run_key_of,
-    state_of_shard,
-)
+from encore.runs.run_files import ShardTable, inspect_shards, journal_path, state_of_shard
+from encore.runs.run_manifest import Shard, run_key_of
 from encore.runs.shard_listing import ShardListing
-from encore.runs.shard_runner import NEVER_STOP, Job, ReportRows, RunReport, work_through
+from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
+from encore.runs.stop_rule import NEVER_STOP
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.

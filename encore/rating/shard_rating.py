@@ -34,7 +34,8 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_answers, thinking_tokens
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
-from encore.runs.run_files import Shard, ShardTable
+from encore.runs.run_files import ShardTable
+from encore.runs.run_manifest import Shard
 from encore.runs.shard_runner import ReportRows
 
 #: Columns that have one value in all rows of a run.

@@ -41,7 +41,7 @@ from encore.rating.rating_options import LimitedRatingConfig, PricesConfig, Rate
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import ShardState, journal_path
-from encore.runs.shard_runner import NEVER_STOP, EarlyStop, StopRule
+from encore.runs.stop_rule import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
 from encore.weighting.weight_error import CONFIDENCE, WeightError, weight_error
 

@@ -24,7 +24,8 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
 from encore.rules.pool import PoolRule
 from encore.rules.rules_options import QuestionConfig
-from encore.runs.run_files import JudgedManifest, Shard, ShardTable, run_key_of, run_status
+from encore.runs.run_files import ShardTable, run_status
+from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
 #: Reply by rule id; None if the prompt was too long to be sent.

@@ -1,8 +1,8 @@
-"""A sharded run on disk: its manifest, its plan, and one verified file per shard.
+"""A sharded run on disk: one verified file per shard.
 
 Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder holds:
 
-    run.json                        the manifest: the run's identity, its key, its title
+    run.json                        the manifest (`encore.runs.run_manifest`)
     shard-00003.<digest>.parquet    the rows of one shard
     took-00003.json                 the cost of a shard (calls, tokens, seconds) and its counts
     failed-00003.json               the error of the last failed attempt at a shard
@@ -28,54 +28,38 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
 
-from encore.core.errors import NO_ROOM, EncoreError, EveryShardError, InputError
+from encore.core.errors import NO_ROOM, EncoreError, EveryShardError
 from encore.core.files import file_sha256, publish, remove_file, temporary_path, write_json
 from encore.core.versions import package_versions
-from encore.runs.checked_shards import CHECKED_FILE, CheckedFooters, read_checked, record_checked
+from encore.runs.checked_shards import CheckedFooters, read_checked, record_checked
+from encore.runs.run_manifest import (
+    FOOTER_KEY,
+    Manifest,
+    RunManifest,
+    Shard,
+    read_footer,
+    read_manifest,
+)
 from encore.runs.shard_listing import SHARD_NAME, ShardListing
 
-_FOOTER_KEY = "encore.shard"
 #: Key of the counts in the file of a shard's cost.
 _COUNTS = "counts"
 _DIGEST_DIGITS = 32
 #: Threads that check shards, and shards that a thread takes at a time. Python's lock bounds the
 #: speed: measured with shards of 2 and 31 kB, six threads take 1.5 times as long as two.
 _NUM_CHECKING_THREADS, _SHARDS_A_TASK = 2, 20
-#: Beginnings of the names of all files in a run's folder, hidden temporary files included.
-_NAME_PREFIXES = (
-    *("locks", "engines", "shard-", "took-", "failed-", "replies-", "enough.json", CHECKED_FILE),
-    ".",
-)
-
 ShardStateName = Literal["done", "missing", "damaged", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
-    """Consecutive pairs of the plan, from ``start`` to ``stop`` (exclusive)."""
-
-    index: int
-    start: int
-    stop: int
-
-    @property
-    def num_pairs(self) -> int:
-        """Return the number of pairs in the shard."""
-        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,144 +77,6 @@ class ShardTable:
     footer: Mapping[str, Any] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
-
-
-def run_key_of(identity: Mapping[str, Any]) -> str:
-    """Return 16 hex digits of the SHA-256 of an identity in canonical JSON."""
-    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def differences(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield every difference of two identities: the dotted path, and both values as JSON."""
-    first_leaves, second_leaves = dict(_leaves(first)), dict(_leaves(second))
-    for path in sorted(first_leaves | second_leaves):
-        values = (first_leaves.get(path, "nothing"), second_leaves.get(path, "nothing"))
-        if values[0] != values[1]:
-            yield ".".join(path), *values
-
-
-def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every value inside a JSON value with its path, as JSON text."""
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, *path, name)
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)
-
-
-class RunManifest(BaseModel):
-    """The manifest of a run: its identity, the key made of it, and facts outside the key.
-
-    A kind of run is a subclass. It adds its key field, which holds ``run_key_of(identity)``.
-
-    Attributes:
-        identity: Everything that can change a row; ``identity["plan"]`` holds ``num_pairs`` and
-            ``shard_size``.
-        versions: Versions of the packages that created the run.
-        synthetic: Names, for people, of the synthetic data and models among its inputs.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    FILE: ClassVar[str]
-    KEY_FIELD: ClassVar[str]
-    #: The command that writes such runs, and its verb: ``rating``, ``rated``.
-    COMMAND: ClassVar[str]
-    DOING: ClassVar[str]
-    DONE: ClassVar[str]
-    UNIT: ClassVar[str] = "rows"
-    #: Options of the Parquet writer. A file is read whole and its rows are mostly ids: column
-    #: statistics and the Arrow schema would add a tenth to its size.
-    PARQUET: ClassVar[Mapping[str, Any]] = {
-        "compression": "zstd",
-        "store_schema": False,
-        "write_statistics": False,
-    }
-    #: Text columns of few values, which `check_values` reads as dictionaries.
-    FEW_VALUES: ClassVar[Sequence[str]] = ()
-
-    identity: dict[str, Any]
-    versions: dict[str, str]
-    synthetic: tuple[str, ...] = ()
-
-    @cached_property
-    def key(self) -> str:
-        """Return the run's key: 16 hex digits."""
-        return run_key_of(self.identity)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with some fields changed; its key and its plan are computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in ("key", "shards"):
-            vars(copy).pop(name, None)
-        return copy
-
-    @property
-    def title(self) -> str:
-        """Return the name of the run in a list of runs, e.g. ``judge NAME``."""
-        raise NotImplementedError
-
-    @property
-    def rows_per_pair(self) -> int:
-        """Return the number of rows that one pair takes in a shard."""
-        raise NotImplementedError
-
-    @property
-    def num_pairs(self) -> int:
-        """Return the number of pairs in the plan."""
-        return int(self.identity["plan"]["num_pairs"])
-
-    @property
-    def shard_size(self) -> int:
-        """Return the number of pairs in every shard except the last, which may be smaller."""
-        return int(self.identity["plan"]["shard_size"])
-
-    @cached_property
-    def shards(self) -> tuple[Shard, ...]:
-        """Return the plan: all pairs in their order, cut into shards."""
-        starts = range(0, self.num_pairs, self.shard_size)
-        return tuple(
-            Shard(index=index, start=start, stop=min(start + self.shard_size, self.num_pairs))
-            for index, start in enumerate(starts)
-        )
-
-    def check(self, _folder: Path, /) -> None:
-        """Check that the manifest agrees with itself and with the folder that it was read from.
-
-        Raises:
-            ValueError: The manifest contradicts itself or the folder.
-        """
-        if getattr(self, self.KEY_FIELD) != self.key:
-            raise ValueError("its key is not the hash of its identity")
-        if self.num_pairs < 1 or self.shard_size < 1:
-            raise ValueError(
-                f"a plan of {self.num_pairs} pairs in shards of {self.shard_size} pairs"
-            )
-
-    def check_values(self, _file: pq.ParquetFile, /) -> None:
-        """Check the values in a shard's file, which is whole and belongs to this run.
-
-        Raises:
-            ValueError: The file holds a value that is not valid.
-        """
-
-
-class JudgedManifest(RunManifest):
-    """The manifest of a run of a judge."""
-
-    @property
-    def judge(self) -> str:
-        """Return the judge's name."""
-        return str(self.identity["judge"]["name"])
-
-    @property
-    def title(self) -> str:
-        """Return the judge's name after the word judge, which is not said twice."""
-        return self.judge if self.judge == "judge" else f"judge {self.judge}"
-
-
-Manifest = TypeVar("Manifest", bound=RunManifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,132 +140,6 @@ class RunStatus(Generic[Manifest]):
         return sum(int(shard.footer.get(name, 0)) for shard in self.shards)
 
 
-# --- manifests ----------------------------------------------------------------------------------
-
-
-def read_manifest(run_dir: Path, kind: type[Manifest]) -> Manifest:
-    """Read the manifest of a run.
-
-    Raises:
-        EncoreError: It is missing or damaged, or its key does not follow from its identity.
-    """
-    path = run_dir / kind.FILE
-    try:
-        manifest = kind.model_validate_json(path.read_bytes())
-        manifest.check(run_dir)
-    except FileNotFoundError as error:
-        raise EncoreError(
-            f"run {run_dir.name}: {kind.FILE} is missing; run `{kind.COMMAND}` with the same "
-            "parameters to write it again"
-        ) from error
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise EncoreError(
-            f"run {run_dir.name}: {kind.FILE} is damaged ({type(error).__name__}: {reason}); "
-            f"delete that file and run `{kind.COMMAND}` with the same parameters: valid shards are "
-            "kept"
-        ) from error
-    return manifest
-
-
-def claim_folder(run_dir: Path, manifest: RunManifest) -> None:
-    """Create a run's folder with its manifest, or check that it already belongs to this run.
-
-    Raises:
-        InputError: The folder holds another run, or something else.
-        EncoreError: Its manifest is damaged.
-    """
-    check_folder(run_dir, manifest)
-    if not (run_dir / manifest.FILE).is_file():
-        run_dir.mkdir(parents=True, exist_ok=True)
-        write_json(run_dir / manifest.FILE, manifest)
-
-
-def check_folder(run_dir: Path, manifest: RunManifest) -> None:
-    """Check that a folder, if it exists, holds this run and nothing else.
-
-    Raises:
-        InputError: The folder holds another run, or something else.
-        EncoreError: Its manifest is damaged.
-    """
-    problem = ""
-    manifest_path, names = run_dir / manifest.FILE, list[str]()
-    if not manifest_path.is_file() and run_dir.is_dir():
-        # If another process begins the run before this listing, its manifest is there to be read.
-        names = sorted(path.name for path in run_dir.iterdir())
-    if manifest_path.is_file():
-        recorded = read_manifest(run_dir, type(manifest))
-        if recorded.key != manifest.key:
-            problem = f"holds the run {recorded.key} ({recorded.title})"
-    elif run_dir.is_file():  # exists() would see a folder that another thread just made
-        problem = "this is a file"
-    else:
-        if foreign := [name for name in names if not name.startswith(_NAME_PREFIXES)]:
-            problem = f"a directory with other things in it ({foreign[0]})"
-        # Shards without a manifest may be of this run, whose manifest was lost.
-        for path in map(run_dir.joinpath, filter(SHARD_NAME.fullmatch, names)):
-            with contextlib.suppress(pa.ArrowException, OSError, KeyError, ValueError):
-                key = _read_footer(pq.read_metadata(path))["run_key"]
-                if key != manifest.key:
-                    problem = f"holds a shard of run {key}"
-    if problem:
-        raise InputError(
-            f"{run_dir}: {problem}; run {manifest.key} is of another model, other data or another "
-            "plan: name a new or empty folder with --out"
-        )
-
-
-def list_runs(parent: Path, kind: type[RunManifest]) -> tuple[Path, ...]:
-    """Return the run folders in a folder, sorted by key: those with a manifest or a shard."""
-    run_dirs = {path.parent for path in parent.glob(f"*/{kind.FILE}")}
-    run_dirs |= {path.parent for path in parent.glob("*/shard-*.parquet")}
-    return tuple(sorted(run_dirs))
-
-
-def num_computed_pairs(run_dir: Path, manifest: RunManifest) -> int:
-    """Return the number of pairs in the shards that have a file, which is not checked."""
-    indices = ShardListing(run_dir).indices()
-    return sum(shard.num_pairs for shard in manifest.shards if shard.index in indices)
-
-
-def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
-    """Return a run's key, title, number of pairs and date for a list of runs."""
-    try:
-        manifest = read_manifest(run_dir, kind)
-    except EncoreError:
-        return f"{run_dir.name} ({kind.FILE} damaged)"
-    begun = datetime.fromtimestamp((run_dir / kind.FILE).stat().st_mtime, tz=UTC)
-    num_pairs = num_computed_pairs(run_dir, manifest)
-    return (
-        f"{run_dir.name} ({manifest.title}, {num_pairs:,} of {manifest.num_pairs:,} pairs, "
-        f"{begun:%Y-%m-%d})"
-    )
-
-
-def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) -> Path:
-    """Return the only run in a folder, or the run whose key begins with ``key``.
-
-    Raises:
-        InputError: No run, several, or none that matches; the message lists them.
-    """
-    runs = list_runs(parent, kind)
-    if not runs:
-        raise InputError(
-            f"{parent.parent}: no {parent.name} yet; run `{kind.COMMAND} {parent.parent}` first"
-        )
-    matching = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
-    if len(matching) == 1:
-        return matching[0]
-    listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
-    raise InputError(
-        f"{parent.parent}: {len(matching)} runs match {key or 'any key'}; choose one by its key "
-        f"(--run) or its folder: {listing}"
-    )
-
-
-# --- shards on disk -----------------------------------------------------------------------------
-
-
 def run_status(
     run_dir: Path, kind: type[Manifest], *, checks_values: bool = True
 ) -> RunStatus[Manifest]:
@@ -478,7 +198,7 @@ def write_shard(
         with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
             with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
                 writer.write_table(content.table)
-                writer.add_key_value_metadata({_FOOTER_KEY: json.dumps(footer, sort_keys=True)})
+                writer.add_key_value_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True)})
             digest = file_sha256(temporary)[:_DIGEST_DIGITS]
             written = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
             is_contended = has_cost(run_dir, shard)
@@ -649,7 +369,7 @@ def _checked_footer(
     file = pq.ParquetFile(
         pa.BufferReader(content), read_dictionary=manifest.FEW_VALUES, pre_buffer=False
     )
-    footer = _read_footer(file.metadata)
+    footer = read_footer(file.metadata)
     for name, value in _identifying_footer(manifest, shard).items():
         if footer.get(name) != value:
             raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
@@ -671,11 +391,6 @@ def record_checked_shards(
 def _identifying_footer(manifest: RunManifest, shard: Shard) -> dict[str, Any]:
     """Return the part of a shard's footer that says which shard of which run it is."""
     return {"run_key": manifest.key, "shard_index": shard.index, "num_pairs": shard.num_pairs}
-
-
-def _read_footer(metadata: Any) -> dict[str, Any]:
-    footer: dict[str, Any] = json.loads((metadata.metadata or {})[_FOOTER_KEY.encode()])
-    return footer
 
 
 def recorded_failure(run_dir: Path, shard: Shard) -> str:

@@ -16,7 +16,6 @@ and reports progress. A lock only saves work: `encore.runs.run_files` reads from
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 import traceback
@@ -28,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from encore.core.errors import (
     EnginesDiedError,
@@ -46,8 +44,10 @@ from encore.core.leftovers import is_left_behind
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
 from encore.runs import run_files as runs
-from encore.runs.run_files import RunManifest, Shard, ShardState, ShardTable
+from encore.runs.run_files import ShardState, ShardTable
+from encore.runs.run_manifest import RunManifest, Shard, check_folder, claim_folder
 from encore.runs.shard_listing import ShardListing
+from encore.runs.stop_rule import NEVER_STOP, EarlyStop, StopRule
 
 logger = logging.getLogger(__name__)
 
@@ -63,47 +63,6 @@ Compute = Callable[[Shard, ReportRows], ShardTable]
 #: Calls a function that computes and writes a shard, once or, after an error, several times. It
 #: returns what the function returned last, or raises what it raised last.
 RunAttempts = Callable[[Shard, Callable[[], ShardState]], ShardState]
-
-
-class EarlyStop(NamedTuple):
-    """Why a run stops before its last shard.
-
-    Attributes:
-        reason: A sentence for people.
-        is_success: True if the goal was reached (precise weights), False for a limit (budget).
-    """
-
-    reason: str
-    is_success: bool
-
-
-class StopRule(Protocol):
-    """Decides, while a run proceeds, how many of its shards are computed."""
-
-    @property
-    def num_open_shards(self) -> int:
-        """Return n: shards 0 to n - 1 of the plan may be taken."""
-
-    @property
-    def early_stop(self) -> EarlyStop | None:
-        """Return why no further shard will be opened; None while one may, or all are open."""
-
-    def update(self, finished_shards: Sequence[ShardState]) -> None:
-        """Recompute the limit: when a run begins with all finished shards, then with each new one.
-
-        A shard may be given again; it counts once.
-        """
-
-
-class _NeverStop:
-    num_open_shards = sys.maxsize
-    early_stop = None
-
-    def update(self, finished_shards: Sequence[ShardState]) -> None:
-        """Leave every shard open."""
-
-
-NEVER_STOP: StopRule = _NeverStop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +223,7 @@ def work_on(job: Job, shard: Shard, *, report_rows: ReportRows | None = None) ->
         if report_rows is not None:
             report_rows(num_rows)
 
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     with shard_lock(job.run_dir, shard.index) as lock:
         if lock == "busy":
             return ShardState(index=shard.index, state="missing", action="busy")
@@ -371,7 +330,7 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
     """
     job.cancelled.clear()
     manifest, shards = job.manifest, job.shards
-    runs.check_folder(job.run_dir, manifest)
+    check_folder(job.run_dir, manifest)
     job.listing.renew(now=True)
     states = runs.inspect_shards(job.run_dir, manifest, shards, listing=job.listing)
     finished = [state for state in states if state.state == "done" and not job.replaces_done]
@@ -382,7 +341,7 @@ def begin(job: Job, *, reporter: Reporter) -> tuple[RunProgress, list[Shard], in
         claim_for_work(job.run_dir, part="-".join(map(str, job.slice or ())))
     num_workers = job.start() if job.open_shards(pending) else 1
     if pending or not (job.run_dir / manifest.FILE).is_file():
-        runs.claim_folder(job.run_dir, manifest)
+        claim_folder(job.run_dir, manifest)
     done_before = f" ({len(finished)} of {len(shards)} shards were done before)" if finished else ""
     reporter.started(
         f"{job.title or manifest.DOING}{done_before}",

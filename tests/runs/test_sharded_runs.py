@@ -23,16 +23,9 @@ import pytest
 from encore.core import versions
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
-from encore.runs import run_files as runs
 from encore.runs import shard_listing, shard_runner
-from encore.runs.run_files import (
-    RunManifest,
-    Shard,
-    ShardTable,
-    run_key_of,
-    run_status,
-    write_shard,
-)
+from encore.runs.run_files import ShardTable, run_status, write_shard
+from encore.runs.run_manifest import RunManifest, Shard, choose_run, claim_folder, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, work_on, work_through
 from tests.worlds.studies import shard_path
 
@@ -174,7 +167,7 @@ def test_only_missing_or_damaged_shards_are_computed_again(finished, change, exp
 def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
     """Two processes can write the same shard if locks do not work; the first file stays."""
     job = make_job(tmp_path)
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     shard = job.manifest.shards[0]
     state = write_shard(job.run_dir, job.manifest, shard, squares(shard))
     later_state = write_shard(job.run_dir, job.manifest, shard, squares(shard, salt=7))
@@ -185,7 +178,7 @@ def test_two_writers_of_different_bytes_leave_one_valid_shard(tmp_path):
 
 def test_a_writer_with_an_old_listing_keeps_the_file_that_another_process_wrote_first(tmp_path):
     job = make_job(tmp_path)
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     shard = job.manifest.shards[0]
     job.listing._renew_at = 2 * time.monotonic()  # it is not renewed by itself during this test
     first_state = write_shard(job.run_dir, job.manifest, shard, squares(shard))
@@ -198,7 +191,7 @@ def test_a_writer_with_an_old_listing_keeps_the_file_that_another_process_wrote_
 
 def test_a_shard_that_another_process_finished_is_not_computed_by_one_with_an_old_listing(tmp_path):
     job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     job.listing._renew_at = 2 * time.monotonic()
     shard = job.manifest.shards[0]
     write_shard(job.run_dir, job.manifest, shard, squares(shard))
@@ -239,7 +232,7 @@ def test_a_listing_is_renewed_when_it_is_old_whatever_the_time_of_the_folder(tmp
 
 def test_file_and_folder_are_flushed_before_a_shard_is_done(tmp_path, monkeypatch):
     job = make_job(tmp_path)
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     flushed: list[Path] = []
     fsync = os.fsync
 
@@ -332,31 +325,31 @@ def test_another_process_may_begin_the_same_run_meanwhile(tmp_path, monkeypatch)
 
     def begin_run_and_list(folder: Path):
         monkeypatch.undo()
-        runs.claim_folder(job.run_dir, job.manifest)
+        claim_folder(job.run_dir, job.manifest)
         return folder.iterdir()
 
     monkeypatch.setattr(Path, "iterdir", begin_run_and_list)
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     assert set(states(job)) == {"missing"}
 
 
 def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
     manifests = [make_manifest(salt=salt) for salt in range(2)]
     for manifest in manifests:
-        runs.claim_folder(tmp_path / manifest.key, manifest)
+        claim_folder(tmp_path / manifest.key, manifest)
     with pytest.raises(InputError) as caught:
-        runs.choose_run(tmp_path, SquareManifest)
+        choose_run(tmp_path, SquareManifest)
     assert all(
         f"{manifest.key} (squares, 0 of {manifest.num_pairs} pairs, 20" in str(caught.value)
         for manifest in manifests
     )
     key = manifests[0].key
     (tmp_path / manifests[1].key / SquareManifest.FILE).write_text("{")
-    assert runs.choose_run(tmp_path, SquareManifest, key[:6]).name == key
+    assert choose_run(tmp_path, SquareManifest, key[:6]).name == key
     with pytest.raises(InputError, match=r"nope.*squares.json damaged"):
-        runs.choose_run(tmp_path, SquareManifest, "nope")
+        choose_run(tmp_path, SquareManifest, "nope")
     with pytest.raises(InputError, match="run `encore square"):
-        runs.choose_run(tmp_path / "none", SquareManifest)
+        choose_run(tmp_path / "none", SquareManifest)
 
 
 # --- work ---------------------------------------------------------------------------------------
@@ -425,7 +418,7 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
     tmp_path, monkeypatch, caplog
 ):
     job = make_job(tmp_path)
-    runs.claim_folder(job.run_dir, job.manifest)
+    claim_folder(job.run_dir, job.manifest)
     context = multiprocessing.get_context("spawn")
     is_locked, may_end = context.Event(), context.Event()
     holder = context.Process(target=_hold_lock, args=(job.run_dir, is_locked, may_end))

@@ -28,14 +28,8 @@ from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
-from encore.runs.run_files import (
-    JudgedManifest,
-    Shard,
-    ShardTable,
-    finished_shards,
-    run_key_of,
-    run_status,
-)
+from encore.runs.run_files import ShardTable, finished_shards, run_status
+from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
 ORDERS = ("chosen-first", "rejected-first")

@@ -14,7 +14,8 @@ import pytest
 
 from encore.benchmarks.judging.judged_pairs import JudgingManifest
 from encore.benchmarks.judging.rated_pairs import rate_pairs
-from encore.runs.run_files import ShardTable, claim_folder, run_status, write_shard
+from encore.runs.run_files import ShardTable, run_status, write_shard
+from encore.runs.run_manifest import claim_folder
 from tests.benchmarks.judging.scripted import (
     VERDICTS,
     judge_of_opinions,
