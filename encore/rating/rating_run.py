@@ -78,7 +78,7 @@ class RatingRun:
     rater: ShardRater
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def job(self, *, retries: int = 0, reporter: Reporter = SILENT) -> Job:
+    def job(self, *, reporter: Reporter = SILENT) -> Job:
         """Return the run as a job for `encore.runs.shard_runner`.
 
         A `RateConfig` also says which shards are rated and when the run stops early. The report's
@@ -86,7 +86,6 @@ class RatingRun:
         ``num_truncated`` and the counts ``null_reasons``.
 
         Args:
-            retries: Further attempts for a shard whose error may pass.
             reporter: Receiver of messages.
         """
         rate_config = self.config if isinstance(self.config, RateConfig) else None
@@ -106,7 +105,6 @@ class RatingRun:
             start=partial(self._start, reporter),
             shard_indices=self._shard_indices,
             slice=rate_config.parsed_slice if rate_config else None,
-            retries=retries,
             replaces_done=self.is_retry,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
@@ -258,11 +256,7 @@ class RatingResult:
 
 
 def rate(
-    study: Study | str | Path,
-    config: RatingConfig,
-    *,
-    retries: int = 0,
-    reporter: Reporter = SILENT,
+    study: Study | str | Path, config: RatingConfig, *, reporter: Reporter = SILENT
 ) -> RatingResult:
     """Have the judge rate the shards of a study that are not done, then close the judge.
 
@@ -270,7 +264,6 @@ def rate(
         study: The opened study, or its directory.
         config: Judge, rules and plan. A `RateConfig` also says which shards are rated and when
             the run stops early.
-        retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
 
     Raises:
@@ -279,7 +272,7 @@ def rate(
         KeyboardInterrupt: The user stopped the run. Finished shards are kept.
     """
     run = open_run(as_study(study, config), config)
-    return rate_run(run, retries=retries, reporter=reporter)
+    return rate_run(run, reporter=reporter)
 
 
 def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
@@ -294,20 +287,17 @@ def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
     return config.as_rating(layout="paper", order_seed=0, limit=num_pairs)
 
 
-def rate_run(
-    run: RatingRun, *, retries: int = 0, reporter: Reporter, keeps_judge: bool = False
-) -> RatingResult:
+def rate_run(run: RatingRun, *, reporter: Reporter, keeps_judge: bool = False) -> RatingResult:
     """Rate the shards of an opened run that are not done, and release the judge.
 
     Args:
         run: The opened run with its judge.
-        retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
         keeps_judge: True if another run needs the judge next: it is released only after an error.
     """
     with ExitStack() as stack:
         stack.enter_context(closing(run.judge))
-        job = run.job(retries=retries, reporter=reporter)
+        job = run.job(reporter=reporter)
         reporter.message(run.title(job.shards))
         result = RatingResult(run=run, report=work_through(job, reporter=reporter))
         if keeps_judge and not result.report.failures:

@@ -35,7 +35,6 @@ from encore.core.errors import (
     ShardClosedError,
     StudyIncompleteError,
     is_engine_dead,
-    is_worth_retrying,
     stops_the_run,
 )
 from encore.core.file_lock import LockState, file_lock
@@ -80,7 +79,6 @@ class Job:
         shard_indices: Shards to compute; None means all.
         slice: ``(i, n)`` takes every n-th of these, starting with the i-th (``--slice I/N``).
             None takes all.
-        retries: Further attempts for a shard whose error may pass.
         replaces_done: True computes the shards that are done again, and replaces their files.
         stop_rule: Decides how many shards of the plan are computed.
         cancelled: Set it to interrupt the shards at work.
@@ -96,7 +94,6 @@ class Job:
     shard_indices: Sequence[int] | None = None
     slice: tuple[int, int] | None = None
     replaces_done: bool = False
-    retries: int = 0
     stop_rule: StopRule = NEVER_STOP
     cancelled: threading.Event = field(default_factory=threading.Event)
     listing: ShardListing = field(init=False)
@@ -284,9 +281,9 @@ def shard_lock(run_dir: Path, index: int) -> AbstractContextManager[LockState]:
 def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     """Compute every shard of a job that is not done.
 
-    A shard that fails is tried again as often as the job allows, then recorded. The others go on,
-    unless every shard would meet the same error. A shard that another process works on is waited
-    for, and computed here if that process dies.
+    A shard that fails is recorded, after as many attempts as `Job.run_attempts` makes. The others
+    go on, unless every shard would meet the same error. A shard that another process works on is
+    waited for, and computed here if that process dies.
 
     Args:
         job: The run and the function that computes its shards.
@@ -305,8 +302,7 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
         unfinished = _try_once(progress, open_shards, num_workers=num_workers)
         pending = sorted([*unfinished, *closed], key=attrgetter("index"))
         retried = job.open_shards(unfinished)
-        tried_here = progress.num_failures.keys() | progress.put_back
-        busy = [shard for shard in retried if shard.index not in tried_here]
+        busy = [shard for shard in retried if shard.index not in progress.put_back]
         if busy and busy != announced:
             indices = ", ".join(str(shard.index) for shard in busy)
             logger.warning("waiting for another process that works on shards %s", indices)
@@ -363,7 +359,6 @@ class RunProgress:
         num_shards: Number of shards that the job is about.
         outcomes: The shards that are done.
         failures: The error of each shard that is given up, by index.
-        num_failures: Failed attempts at each shard, by index.
         put_back: Shards whose engine died, by index.
         num_deaths: Deaths of the engine since a shard was last finished.
     """
@@ -373,7 +368,6 @@ class RunProgress:
     num_shards: int
     outcomes: list[ShardState]
     failures: dict[int, str] = field(default_factory=dict)
-    num_failures: Counter[int] = field(default_factory=Counter)
     put_back: set[int] = field(default_factory=set)
     num_deaths: int = 0
     _num_reported: Counter[int] = field(default_factory=Counter)
@@ -421,16 +415,10 @@ class RunProgress:
             ) from error
         logger.warning("shard %d is put back, its engine died: %s", shard.index, reason)
 
-    def shard_failed(self, shard: Shard, error: Exception) -> bool:
-        """Count a failed attempt. Return True if another attempt follows."""
-        self.num_failures[shard.index] += 1
-        number, max_attempts = self.num_failures[shard.index], 1 + self.job.retries
-        is_retried = number < max_attempts and is_worth_retrying(error)
-        attempt = f" (attempt {number} of {max_attempts})" if is_retried else ""
-        logger.warning("shard %d failed%s: %s", shard.index, attempt, error)
-        if not is_retried:
-            self.failures[shard.index] = f"{type(error).__name__}: {error}"
-        return is_retried
+    def shard_failed(self, shard: Shard, error: Exception) -> None:
+        """Record a shard that is given up."""
+        logger.warning("shard %d failed: %s", shard.index, error)
+        self.failures[shard.index] = f"{type(error).__name__}: {error}"
 
     @property
     def report(self) -> RunReport:
@@ -445,7 +433,7 @@ class RunProgress:
 
 
 def _try_once(progress: RunProgress, shards: Sequence[Shard], *, num_workers: int) -> list[Shard]:
-    """Try each shard once; return those to try again, or that another process works on.
+    """Try each shard once; return those that are put back, or that another process works on.
 
     A single worker is this thread: libgomp keeps a team of threads for each thread that computes,
     and with more of them than cores they sleep between operations (measured: a fifth slower). No
@@ -469,8 +457,7 @@ def _try_once(progress: RunProgress, shards: Sequence[Shard], *, num_workers: in
                         continue
                     if stops_the_run(error):
                         raise
-                    if progress.shard_failed(shard, error):
-                        unfinished.append(shard)
+                    progress.shard_failed(shard, error)
                     continue
                 if outcome.action in ("busy", "closed"):
                     unfinished.append(shard)

@@ -98,7 +98,6 @@ def score_study(
     config: ScoringConfig,
     *,
     opened: OpenedModel | None = None,
-    retries: int = 0,
     reporter: Reporter = SILENT,
 ) -> ScoreResult:
     """Write every head's raw, centred score of every response, shard by shard.
@@ -111,7 +110,6 @@ def score_study(
         study: The opened study, or its directory.
         config: Options of the scoring: model, plan, computing.
         opened: The config's model, if it is open already.
-        retries: Further attempts for a shard whose error may pass.
         reporter: Receiver of progress events.
 
     Raises:
@@ -147,7 +145,7 @@ def score_study(
     began = time.monotonic()
     job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
     run_slice = config.parsed_slice if isinstance(config, ScoreConfig) else None
-    report = work_through(replace(job, slice=run_slice, retries=retries), reporter=reporter)
+    report = work_through(replace(job, slice=run_slice), reporter=reporter)
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
 
 

@@ -143,7 +143,7 @@ def test_a_journal_of_another_run_or_form_is_refused_and_kept(study, content):
     else:
         path.write_text('{"prompt": "What?", "reply": "0.7"}\n')
     before = path.read_bytes()
-    report = work_through(run.job(retries=3))
+    report = work_through(run.job())
     assert report.summary == "2 rated, 0 reused, 1 failed"  # the other shards are not held up
     assert report.failures[1].startswith(f"InputError: {path}: ")
     assert "move " in report.failures[1]
