@@ -105,7 +105,7 @@ class HttpServers:
         self._members = [_Member(self._client_of(url)) for url in config.base_urls]
         self.request_limit = asyncio.Semaphore(config.concurrency * num_servers)
         self._wait_lock = asyncio.Lock()
-        self._back_at = self._waited_seconds = 0.0
+        self._waited_seconds = 0.0
         self._away_since: float | None = None
         self._watch: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
@@ -165,26 +165,28 @@ class HttpServers:
             ServerAwayError: All are away; the error of the first.
             EncoreError: One has another model, or cannot be used.
         """
-        checks = [self._check(member.client) for member in self._members]
-        # The first server alone, then the others, which are compared with it.
-        results = [
-            *await asyncio.gather(checks[0], return_exceptions=True),
-            *await asyncio.gather(*checks[1:], return_exceptions=True),
+        first, *others = self._members
+        errors = [  # the others are compared with the first
+            await self._absence(first),
+            *await asyncio.gather(*map(self._absence, others)),
         ]
-        outcomes = [*zip(self._members, results, strict=True)]
-        errors = [result for result in results if isinstance(result, BaseException)]
-        for error in errors:
-            if not isinstance(error, ServerAwayError):
-                raise error
-        if len(errors) == len(self._members):
+        if errors[0] is not None and all(errors):
             raise errors[0]
-        for member, result in outcomes:
-            if isinstance(result, ServerAwayError):
-                self._set_away(member, result)
-            else:
+        for member, error in zip(self._members, errors, strict=True):
+            if error is None:
                 self._set_up(member)
+            else:
+                self._set_away(member, error)
         if not self._has_one:
             self._watch = asyncio.create_task(self._look_again_and_again())
+
+    async def _absence(self, member: _Member) -> ServerAwayError | None:
+        """Check a server; return the error if it is away."""
+        try:
+            await self._check(member.client)
+        except ServerAwayError as error:
+            return error
+        return None
 
     async def replace(self, urls: Collection[str]) -> None:
         """Have servers at these addresses and no others.
@@ -361,13 +363,11 @@ class HttpServers:
         Raises:
             JudgeUnavailableError: None was there for longer than ``wait_for_server``.
         """
-        failed_at = time.monotonic()
+        waited_before = self._waited_seconds
         async with self._wait_lock:
-            if self._back_at > failed_at:  # another request waited
-                return True
-            waited_before = self._waited_seconds
-            await self.ask_until_back(ask)
-            return self._waited_seconds > waited_before
+            if self._waited_seconds == waited_before:  # no other request has waited
+                await self.ask_until_back(ask)
+        return self._waited_seconds > waited_before
 
     async def ask_until_back(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
         """Return the answer to a question; ask again while no server is there.
@@ -400,8 +400,7 @@ class HttpServers:
                 await asyncio.sleep(min(pause, limit_seconds - away_seconds))
         finally:
             if self._away_since is not None:
-                self._back_at = time.monotonic()
-                self._waited_seconds += self._back_at - self._away_since
+                self._waited_seconds += time.monotonic() - self._away_since
                 self._away_since = None
 
     async def _stop(self) -> None:
