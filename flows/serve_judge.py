@@ -80,8 +80,9 @@ def _serve(judge: VllmJudge, servers: LocalServers, *, keep_seconds: float) -> s
     """
     address, num_requests, asked_at = "", 0.0, time.monotonic()
     artifact = LiveArtifact(ADDRESS_KEY)
-    urls = servers.start(judge)
+    servers.start(judge)
     while True:
+        urls = servers.check()
         if urls and urls[0] != address:  # it began, or began again
             address, asked_at = urls[0], time.monotonic()
             artifact.show(_address_table(judge, address))
@@ -95,7 +96,6 @@ def _serve(judge: VllmJudge, servers: LocalServers, *, keep_seconds: float) -> s
         if idle_seconds > MIN_KEEP_SECONDS and (waiting_run := best_effort(_waiting_run)):
             return f"no run asks it, and flow run {waiting_run} waits for the GPU"
         time.sleep(_POLL_SECONDS)
-        urls = servers.check()
 
 
 def _address_table(judge: VllmJudge, address: str) -> TableArtifact:

@@ -156,23 +156,14 @@ class PoolServers:
     _slots: list[_Slot] = field(default_factory=list, init=False)
     _next_look: float = field(default=0.0, init=False)
 
-    def start(self, judge: VllmJudge, /) -> Sequence[str]:
-        """Take the servers that run with this judge, start the missing ones, wait for the first.
-
-        Raises:
-            JudgeUnavailableError: None could be started.
-        """
+    def start(self, judge: VllmJudge, /) -> None:
+        """Take the servers that run with this judge; `check` starts the missing ones."""
         self._name = served_name(judge)
         self._slots = [_Slot(number) for number in range(self.num_servers)]
         live_runs = _call(self._live_runs) or []
         for slot, run in zip(self._slots, live_runs, strict=False):
             slot.run_id = run.id
             run_logger().info("%s is there: flow run %s", self._label(slot), run.name)
-        while not (urls := self.check()):
-            time.sleep(1.0)
-        if not all(map(is_loopback, urls)):
-            self.api_key = best_effort(judge_key)
-        return urls
 
     def check(self) -> Sequence[str]:
         """Replace lost servers; return the base URLs of those that are there to be asked.
@@ -194,7 +185,10 @@ class PoolServers:
                 "and run again"
             )
         self.show()
-        return [slot.server["address"] for slot in self._slots if slot.server]
+        urls = [slot.server["address"] for slot in self._slots if slot.server]
+        if self.api_key is None and not all(map(is_loopback, urls)):
+            self.api_key = best_effort(judge_key)
+        return urls
 
     def close(self) -> None:
         """Leave the servers to the next run; cancel those that have not answered yet."""

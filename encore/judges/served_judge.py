@@ -6,6 +6,7 @@ import contextvars
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,8 @@ from encore.judges.vllm_servers import LOOPBACK, ServerSource, served_name
 
 logger = logging.getLogger(__name__)
 
-_CHECK_SECONDS = 2.0
+#: Pause between two looks at the servers: until one answers, and while they work.
+_POLL_SECONDS, _CHECK_SECONDS = 0.5, 2.0
 #: Limits of the client. A server that hangs is replaced by its source, which breaks its requests.
 _REQUEST_SECONDS, _WAIT_MINUTES = 3600.0, 60.0
 #: Environment variable through which the client gets the servers' key.
@@ -92,9 +94,12 @@ class ServedJudge(HttpJudge):
                 return
             self._error = None
             self._closed.clear()
-            self.config = self._client_config(self.servers.start(self._judge))
-            self._model = ServedModel(config=self.config, tokenizer=self.tokenizer)
             try:
+                self.servers.start(self._judge)
+                while not (urls := self.servers.check()):
+                    time.sleep(_POLL_SECONDS)
+                self.config = self._client_config(urls)
+                self._model = ServedModel(config=self.config, tokenizer=self.tokenizer)
                 super().start()
             except BaseException:
                 self.servers.close()

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +25,6 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 #: Starts of a server without a finished prompt between them.
 _MAX_STARTS = 3
-_POLL_SECONDS = 0.5
 
 
 def served_name(judge: VllmJudge) -> str:
@@ -129,6 +127,8 @@ def server_environment(share: Mapping[str, str], *, api_key: str | None) -> dict
 class ServerSource(Protocol):
     """Starts the servers of a judge, replaces the lost ones, and ends them all.
 
+    Whoever starts them closes the source, also after an error.
+
     Attributes:
         api_key: Key that the servers want; None if they want none, as on loopback.
     """
@@ -139,12 +139,8 @@ class ServerSource(Protocol):
     def num_servers(self) -> int:
         """Number of servers that it starts."""
 
-    def start(self, judge: VllmJudge, /) -> Sequence[str]:
-        """Start the servers; return the base URLs of those that answer, at least one.
-
-        Raises:
-            JudgeUnavailableError: None could be started.
-        """
+    def start(self, judge: VllmJudge, /) -> None:
+        """Begin to start the servers; `check` says which of them answer."""
 
     def check(self) -> Sequence[str]:
         """Replace lost servers; return the base URLs of those that are there to be asked.
@@ -205,25 +201,14 @@ class LocalServers:
         """Return the number of servers that are started."""
         return len(self.shares)
 
-    def start(self, judge: VllmJudge, /) -> Sequence[str]:
-        """Start the servers at the same time; return the base URLs of those that answer first.
-
-        Raises:
-            JudgeUnavailableError: None could be started.
-        """
+    def start(self, judge: VllmJudge, /) -> None:
+        """Start a process for each server."""
         self._judge = judge
         self._folder = self.log_dir or new_scratch_folder("encore-servers-")
         self._was_one_lost = False
         self.slots = []
-        try:
-            for number in range(self.num_servers):
-                self.slots.append(_Slot(number, self._started(number)))
-            while not (urls := self.check()):
-                time.sleep(_POLL_SECONDS)
-        except BaseException:
-            self.close()
-            raise
-        return urls
+        for number in range(self.num_servers):
+            self.slots.append(_Slot(number, self._started(number)))
 
     def check(self) -> Sequence[str]:
         """Replace lost servers; return the base URLs of those that have answered.

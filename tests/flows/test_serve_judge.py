@@ -39,7 +39,6 @@ def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin
     monkeypatch.setitem(LocalServers.__init__.__kwdefaults__, "make_command", standin.command)
     monkeypatch.setattr(module, "MIN_KEEP_SECONDS", 2.0)
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.2)
-    monkeypatch.setattr("encore.judges.vllm_servers._POLL_SECONDS", 0.1)
     return standin
 
 

@@ -36,7 +36,7 @@ _SECONDS = 30
 @pytest.fixture(autouse=True)
 def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("encore.judges.served_judge._CHECK_SECONDS", 0.2)
-    monkeypatch.setattr("encore.judges.vllm_servers._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("encore.judges.served_judge._POLL_SECONDS", 0.1)
     monkeypatch.setattr("encore.judges.server_process._ANSWER_SECONDS", 0.5)
 
 
@@ -299,7 +299,8 @@ def test_a_taken_port_is_another_start(folder, standin, monkeypatch):
         )
         servers = servers_of(standin, num_servers=1)
         try:
-            [url] = servers.start(VllmJudge(JudgeConfig(model=str(folder))))
+            servers.start(VllmJudge(JudgeConfig(model=str(folder))))
+            [url] = wait_until(servers.check, seconds=_SECONDS, event="the second start")
             assert len(standin.pids) == 2
             assert str(listener.getsockname()[1]) not in url
         finally:
@@ -364,6 +365,7 @@ def test_logs_stay_only_if_a_server_was_lost(folder, standin, monkeypatch):
     def logs_after(*, is_killed: bool) -> list[str]:
         servers = replace(servers_of(standin, num_servers=1), log_dir=None)
         servers.start(VllmJudge(JudgeConfig(model=str(folder))))
+        wait_until(servers.check, seconds=_SECONDS, event="the server")
         if is_killed:
             os.kill(standin.pids[-1], signal.SIGKILL)
             wait_until(lambda: servers.check() == [], seconds=_SECONDS, event="the loss")

@@ -84,17 +84,17 @@ def servers_of(num_servers: int = 1) -> PoolServers:
     return PoolServers(config=config, num_servers=num_servers, keep_minutes=3)
 
 
-def begin(servers: PoolServers, prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch) -> None:
+def begin(servers: PoolServers, prefect: FakePrefect) -> None:
     """Start servers, of which the newest runs at once."""
-    monkeypatch.setattr(pool_servers.time, "sleep", lambda _: prefect.move(Running()))
     servers.start("my-judge@1")  # type: ignore[arg-type]
+    servers.check()
+    prefect.move(Running())
+    servers.check()
 
 
-def test_a_server_is_started_with_the_judge_and_asked_where_it_says(
-    prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_is_started_with_the_judge_and_asked_where_it_says(prefect: FakePrefect) -> None:
     servers = servers_of()
-    begin(servers, prefect, monkeypatch)
+    begin(servers, prefect)
     assert servers.check() == ["http://127.0.0.1:1/v1"]
     assert servers.api_key is None
     config = ServeConfig.model_validate(prefect.parameters[0]["config"])
@@ -102,16 +102,14 @@ def test_a_server_is_started_with_the_judge_and_asked_where_it_says(
     servers.close()
     assert prefect.runs[next(iter(prefect.runs))].state_name != "Cancelled"  # the next run asks it
     again = servers_of()
-    begin(again, prefect, monkeypatch)
+    begin(again, prefect)
     assert again.check() == ["http://127.0.0.1:1/v1"]
     assert len(prefect.runs) == 1
 
 
-def test_a_server_that_fails_is_started_again_three_times(
-    prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_fails_is_started_again_three_times(prefect: FakePrefect) -> None:
     servers = servers_of()
-    begin(servers, prefect, monkeypatch)
+    begin(servers, prefect)
     for number in range(1, 4):
         prefect.move(Crashed(message="exit code -9"))
         assert servers.check() == []
@@ -127,30 +125,26 @@ def test_a_server_that_fails_is_started_again_three_times(
     assert len(prefect.runs) == 4
 
 
-def test_a_cancelled_server_is_not_started_again(
-    prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_server_is_not_started_again(prefect: FakePrefect) -> None:
     servers = servers_of()
-    begin(servers, prefect, monkeypatch)
+    begin(servers, prefect)
     prefect.move(Cancelled(message="by hand"))
     with pytest.raises(JudgeUnavailableError, match=r"server 1 of 1 .* was cancelled .*by hand"):
         servers.check()
     assert len(prefect.runs) == 1
 
 
-def test_a_server_on_the_loopback_of_another_host_is_named(
-    prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_on_the_loopback_of_another_host_is_named(prefect: FakePrefect) -> None:
     prefect.host = "gpu-7"
     with pytest.raises(JudgeUnavailableError, match=r"loopback of gpu-7.*ENCORE_JUDGE_HOST"):
-        begin(servers_of(), prefect, monkeypatch)
+        begin(servers_of(), prefect)
 
 
 def test_while_the_prefect_server_is_away_the_servers_are_asked_as_before(
-    prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
+    prefect: FakePrefect,
 ) -> None:
     servers = servers_of()
-    begin(servers, prefect, monkeypatch)
+    begin(servers, prefect)
     prefect.is_away = True
     prefect.move(Crashed())
     assert servers.check() == ["http://127.0.0.1:1/v1"]
@@ -162,7 +156,7 @@ def test_a_run_whose_worker_is_lost_before_it_begins_is_replaced(
     prefect: FakePrefect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = servers_of(2)
-    begin(servers, prefect, monkeypatch)
+    begin(servers, prefect)
     monkeypatch.setattr(pool_servers, "_PENDING_SECONDS", -1.0)
     [lost, _] = prefect.runs.values()
     lost.state = Pending()
