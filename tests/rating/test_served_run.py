@@ -72,11 +72,13 @@ def test_a_killed_driver_loses_no_reply_and_the_same_command_goes_on(study, judg
     """
     standin.order(seconds=0.1, seconds_of_even=600)
     process = driver(study.path, judge, standin, num_servers=2)
-    wait_until(
-        lambda: any(study.path.glob("ratings/*/replies-*")), seconds=_SECONDS, event="replies"
-    )
-    process.kill()
-    process.wait()
+    try:
+        wait_until(
+            lambda: any(study.path.glob("ratings/*/replies-*")), seconds=_SECONDS, event="replies"
+        )
+    finally:
+        process.kill()
+        process.wait()
     wait_until(
         lambda: not any(map(psutil.pid_exists, standin.pids)), seconds=_SECONDS, event="the end"
     )
