@@ -294,7 +294,8 @@ class HttpServers:
             if member is None:
                 break
             try:
-                result = await self._send(member, path, body, read, session)
+                work = member.client.request(path, body, read, session=session)
+                result = await self._send(member, work)
             except ServerAwayError as error:
                 if self._has_one:
                     raise
@@ -311,20 +312,13 @@ class HttpServers:
             f"judge {self._config.model!r}: none of its servers is there ({'; '.join(reasons)})"
         )
 
-    async def _send(
-        self,
-        member: _Member,
-        path: str,
-        body: dict[str, Any] | None,
-        read: Callable[[Any], _Result],
-        session: str,
-    ) -> _Result:
+    async def _send(self, member: _Member, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Send a request to one server.
 
         Raises:
             ServerAwayError: Also if the server was found to be away meanwhile.
         """
-        request = asyncio.create_task(member.client.request(path, body, read, session=session))
+        request = asyncio.create_task(work)
         member.open_requests.add(request)
         try:
             return await request
