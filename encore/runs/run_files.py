@@ -306,17 +306,6 @@ def state_of_shard(
     return min(states, key=lambda state: state.state != "done")  # the oldest valid file counts
 
 
-def finished_shards(
-    run_dir: Path, manifest: RunManifest, shards: Iterable[Shard]
-) -> tuple[ShardState, ...]:
-    """Return those of the given shards that are done. Only shards that have a file are read."""
-    listing = ShardListing(run_dir)
-    indices = listing.indices()
-    shards_with_file = [shard for shard in shards if shard.index in indices]
-    states = inspect_shards(run_dir, manifest, shards_with_file, listing=listing)
-    return tuple(state for state in states if state.state == "done")
-
-
 def _state_of_file(
     path: Path,
     manifest: RunManifest,

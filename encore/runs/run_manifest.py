@@ -108,13 +108,6 @@ class RunManifest(BaseModel):
         """Return the run's key: 16 hex digits."""
         return run_key_of(self.identity)
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with some fields changed; its key and its plan are computed anew."""
-        copy = super().model_copy(update=update, deep=deep)
-        for name in ("key", "shards"):
-            vars(copy).pop(name, None)
-        return copy
-
     @property
     def title(self) -> str:
         """Return the name of the run in a list of runs, e.g. ``judge NAME``."""

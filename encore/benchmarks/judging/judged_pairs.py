@@ -18,17 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import AliasChoices, Field
 
 from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
-from encore.benchmarks.judging.earlier_versions import earlier_identities
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
-from encore.runs.run_files import ShardTable, finished_shards, run_status
+from encore.runs.run_files import ShardTable, run_status
 from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
@@ -56,10 +54,7 @@ class JudgingManifest(JudgedManifest):
     DONE: ClassVar[str] = "judged"
     UNIT: ClassVar[str] = "replies"
 
-    #: Manifests of earlier versions call it ``key``.
-    judging_key: str = Field(  # type: ignore[pydantic-alias]
-        validation_alias=AliasChoices("judging_key", "key")
-    )
+    judging_key: str
     benchmark: str
 
     @property
@@ -106,7 +101,7 @@ def judge_pairs(
         InputError: Replies may be longer than the judge's context.
         StudyIncompleteError: Shards failed. The same call judges only these.
     """
-    manifest = _stored_manifest(_manifest(pairs, judge, config), pairs, out=config.out)
+    manifest = _manifest(pairs, judge, config)
     # Indices of the pairs in an order that does not depend on the order of files.
     plan = sorted(range(pairs.num_pairs), key=pairs.keys.__getitem__)
 
@@ -160,26 +155,6 @@ def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig)
         identity=identity,
         versions=package_versions(),
         benchmark=pairs.benchmark.name,
-    )
-
-
-def _stored_manifest(
-    manifest: JudgingManifest, pairs: BenchmarkPairs, *, out: Path
-) -> JudgingManifest:
-    """Return the manifest of the folder with most verdicts of this judging.
-
-    It is this version's folder, or a folder that an earlier version wrote under another key.
-    """
-    manifests = [manifest]
-    for identity in earlier_identities(manifest.identity, pairs):
-        key = run_key_of(identity)
-        if (out / key).is_dir():
-            changes = {"judging_key": key, "identity": identity}
-            manifests.append(manifest.model_copy(update=changes))
-    if len(manifests) == 1:
-        return manifest
-    return max(
-        manifests, key=lambda stored: len(finished_shards(out / stored.key, stored, stored.shards))
     )
 
 

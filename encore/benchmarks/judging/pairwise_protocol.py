@@ -51,8 +51,6 @@ HOW_TO_ANSWER: Mapping[str, str] = {
 MAX_REPLY_TOKENS: Mapping[str, int] = {"explained": 2048, "verdict-only": 16}
 #: Part of a judging's identity. Raise it when any reply would be read differently.
 VERDICT_PARSER_VERSION = 1
-#: Name of the criterion in earlier versions. It was part of a judging's identity.
-EARLIER_CRITERION = "overall"
 
 _VERDICT = re.compile(r"\[\[([AB])\]\]")
 
@@ -78,19 +76,6 @@ def render_comparison(pair: PreferencePair, *, is_chosen_first: bool, protocol: 
 
 def prompt_digest(protocol: str) -> str:
     """Return the SHA-256 of a prompt rendered from marked texts: part of a judging's identity."""
-    return hashlib.sha256(_marked_prompt(protocol).encode()).hexdigest()
-
-
-def prompt_digest_of_earlier_versions(protocol: str) -> str:
-    """Return the digest that earlier versions gave to the same prompt.
-
-    They hashed the prompt together with the name of the only criterion, twice.
-    """
-    prompt = f"{EARLIER_CRITERION}\n{_marked_prompt(protocol)}"
-    return hashlib.sha256(hashlib.sha256(prompt.encode()).digest()).hexdigest()
-
-
-def _marked_prompt(protocol: str) -> str:
     roles: tuple[Role, ...] = ("system", "assistant", "user")
     pair = PreferencePair(
         pair_id="0" * 32,
@@ -99,7 +84,8 @@ def _marked_prompt(protocol: str) -> str:
         chosen="<chosen>",
         rejected="<rejected>",
     )
-    return render_comparison(pair, is_chosen_first=True, protocol=protocol)
+    prompt = render_comparison(pair, is_chosen_first=True, protocol=protocol)
+    return hashlib.sha256(prompt.encode()).hexdigest()
 
 
 def parse_verdict(reply: Reply | None) -> tuple[Position | None, str | None]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
-from encore.benchmarks.judging.earlier_versions import earlier_rated_study_path, rated_study_path
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import data_digest, data_digest_of, write_pairs_once
@@ -29,8 +28,7 @@ from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
 from encore.data.study import Study, is_study, open_study
 from encore.judges.base import Judge
-from encore.rating.rating_run import RatingRun, open_run
-from encore.runs.run_files import finished_shards
+from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed_ratings import pair_credits
@@ -97,7 +95,8 @@ def rate_pairs(
         StudyIncompleteError: Shards failed. The same call rates only these.
         EncoreError: The judge does not load.
     """
-    study, run = _open_run(pairs, config, judge=judge)
+    study = create_rated_study(pairs, out=config.out)
+    run = open_run(study, config.rating, judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:
@@ -116,21 +115,6 @@ def rate_pairs(
         num_partly=int((lacks_P & ~np.isnan(margin_P)).sum()),
         null_reasons=null_reasons(run_status(run.run_dir)),
     )
-
-
-def _open_run(
-    pairs: BenchmarkPairs, config: JudgeBenchmarkConfig, *, judge: Judge
-) -> tuple[Study, RatingRun]:
-    """Open the rating run of these pairs, of this or an earlier version, with most shards done."""
-    studies = [create_rated_study(pairs, out=config.out)]
-    studies += [open_study(path) for path in _study_paths(pairs, out=config.out)[1:]]
-    opened = [(study, open_run(study, config.rating, judge=judge)) for study in studies]
-
-    def num_done(study_and_run: tuple[Study, RatingRun]) -> int:
-        run = study_and_run[1]
-        return len(finished_shards(run.run_dir, run.manifest, run.manifest.shards))
-
-    return max(opened, key=num_done)
 
 
 def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
@@ -167,8 +151,10 @@ def check_weights(
     # A study of these pairs may have another name, which the benchmark had before.
     ids = list(dict.fromkeys(pair.pair_id for pair in pairs.pairs))
     table = pa.table({"source": [pairs.benchmark.name] * len(ids), "pair_id": ids})
-    digests = {data_digest(open_study(path)) for path in _study_paths(pairs, out=out)}
-    if origin.data_sha256 in {data_digest_of(table)} | digests:
+    digests = {data_digest_of(table)}
+    if is_study(path := _rated_study_path(pairs, out=out)):
+        digests.add(data_digest(open_study(path)))
+    if origin.data_sha256 in digests:
         raise InputError(
             f"weights from ratings of benchmark {pairs.benchmark.name} itself (run "
             f"{origin.run_key}): take them from a training study"
@@ -183,7 +169,7 @@ def weights_origin(weights: WeightVector) -> WeightsOrigin:
 def create_rated_study(pairs: BenchmarkPairs, *, out: Path) -> Study:
     """Return the study of a benchmark's pairs; create it if it is missing.
 
-    Equal pairs are in it once. A study of an earlier version is used if there is one.
+    Equal pairs are in it once.
 
     Raises:
         InputError: Its path holds something else.
@@ -191,11 +177,9 @@ def create_rated_study(pairs: BenchmarkPairs, *, out: Path) -> Study:
     name = pairs.benchmark.name
     named = {name: [dataclasses.replace(pair, source=name) for pair in pairs.pairs]}
     origin = Origin(kind="local", name=name, format="benchmark", num_read=len(pairs.pairs))
-    path = next(iter(_study_paths(pairs, out=out)), rated_study_path(pairs, out=out))
-    return write_pairs_once(path, named, origin=origin)
+    return write_pairs_once(_rated_study_path(pairs, out=out), named, origin=origin)
 
 
-def _study_paths(pairs: BenchmarkPairs, *, out: Path) -> list[Path]:
-    """Return the folders of the studies of a benchmark's pairs, this version's first."""
-    paths = (rated_study_path(pairs, out=out), earlier_rated_study_path(pairs, out=out))
-    return [path for path in paths if is_study(path)]
+def _rated_study_path(pairs: BenchmarkPairs, *, out: Path) -> Path:
+    """Return the folder of the study in which the judge's ratings of these pairs are kept."""
+    return out / f"rated-{pairs.digest[:16]}"
