@@ -1,27 +1,18 @@
-"""An MLflow store in an SQLite file, with its artifacts in the folder beside it.
-
-MLflow records the absolute path of every artifact and has no call that changes one. So a file
-beside the store records the path that it was made for: a store that is found at another path was
-copied or moved, and its runs name artifacts of the original.
-"""
+"""An MLflow store in an SQLite file, with its artifacts in the folder beside it."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from encore.core.leftovers import unique_suffix
 from tasks.tracking.store_uri import sqlite_uri
 
 if TYPE_CHECKING:
-    from mlflow.store.entities import PagedList
+    from mlflow import MlflowClient
 
-#: Prefix of temporary folders beside a store.
-WORK_PREFIX = ".mlflow-work-"
+MAX_EXPERIMENTS = 50_000
 
 
 def artifacts_folder(store: Path) -> Path:
@@ -35,61 +26,20 @@ def make_store(path: Path) -> None:
 
     temporary = path.with_name(f".{path.name}.tmp-{unique_suffix()}")
     MlflowClient(sqlite_uri(temporary)).search_experiments()
-    record_path(path)
     temporary.replace(path)
 
 
-def record_path(store: Path) -> None:
-    """Record that a store was made for the path at which it is."""
-    _record_of(store).write_text(str(store), encoding="utf-8")
+def is_copied(store: Path, client: MlflowClient) -> bool:
+    """Return True if a store was copied or moved: its runs name artifacts at another path.
 
+    MLflow records the absolute path of every artifact and has no call that changes one.
 
-def is_copied(store: Path) -> bool:
-    """Return True if a store was made for another path.
-
-    A store without a record (one of an earlier version, or of another program) is looked into once.
+    Args:
+        store: SQLite file of the store.
+        client: Client of the store.
     """
-    if not store.exists():
-        return False
-    record = _record_of(store)
-    if record.is_file():
-        return record.read_text(encoding="utf-8") != str(store)
-    if _names_other_folder(store):
-        return True
-    record_path(store)
-    return False
-
-
-def all_pages(
-    search: Callable[..., PagedList[Any]], *arguments: Any, **options: Any
-) -> Iterator[Any]:
-    """Yield every result of one of MLflow's searches, page after page."""
-    token: str | None = ""
-    while token is not None:
-        page = search(*arguments, **options, page_token=token or None)
-        yield from page
-        token = page.token or None
-
-
-def _record_of(store: Path) -> Path:
-    return store.with_name(f".{store.name}.made-for")
-
-
-def _names_other_folder(store: Path) -> bool:
-    """Return True if an experiment's artifacts are in a folder of our name at another path.
-
-    A copy of the store is opened: MLflow keeps the connection to a file that it has opened, also
-    after another file has taken its path.
-    """
-    from mlflow import MlflowClient
-    from mlflow.entities import ViewType
-
-    folder = artifacts_folder(store)
-    with TemporaryDirectory(prefix=WORK_PREFIX, dir=store.parent) as work:
-        client = MlflowClient(sqlite_uri(Path(shutil.copy(store, work))))
-        experiments = all_pages(client.search_experiments, view_type=ViewType.ALL)
-        locations = {unquote(experiment.artifact_location) for experiment in experiments}
-    location_here = unquote(folder.as_uri())
-    return any(
-        location != location_here and location.endswith(f"/{folder.name}") for location in locations
-    )
+    here = artifacts_folder(store)
+    experiments = client.search_experiments(max_results=MAX_EXPERIMENTS)
+    locations = {unquote(experiment.artifact_location) for experiment in experiments}
+    locations.discard(unquote(here.as_uri()))
+    return any(location.endswith(f"/{here.name}") for location in locations)

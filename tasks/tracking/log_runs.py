@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from tasks.tracking.local_store import artifacts_folder
+from tasks.tracking.local_store import MAX_EXPERIMENTS, artifacts_folder
 from tasks.tracking.store_uri import hide_secrets, sqlite_path
 from tasks.tracking.study_runs import KEY_TAG, KIND_TAG, TABLE_TAG, DataSet, StudyRun, StudyTable
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
-_MAX_MODELS, _MAX_EXPERIMENTS = 1000, 50_000
+_MAX_MODELS = 1000
 #: MLflow keeps this many characters of a data set's digest.
 _DIGEST_LENGTH = 36
 #: Without it, pages open in MLflow's view for language models, which lists no runs.
@@ -32,7 +32,7 @@ _NAME_TAG, _PATH_TAG, _ON_DISK_TAG = "encore.checkpoint", "encore.path", "encore
 #: Set last, with the last step that is logged: what a crash left out is logged again.
 _LAST_STEP_TAG = "encore.logged.{}"
 #: Tag of a logged model by which MLflow's pages link it to its registered versions.
-VERSIONS_TAG = "mlflow.modelVersions"
+_VERSIONS_TAG = "mlflow.modelVersions"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +45,6 @@ class Projection:
         end_status: MLflow's status for trainings that are not finished and have ended. None: they
             may still be running.
         new_run_tags: Tags of runs that are made now, such as the flow run that logs them.
-        experiment_by_key: Experiments of runs that keep theirs, by run key.
         pages: Paths of MLflow's pages by folder. A training or rating has its run's page; a table
             has the page of its rows, the best first, then that of the study's run. A training or
             rating also has the page with all runs of its experiment.
@@ -56,15 +55,13 @@ class Projection:
     uri: str
     end_status: str | None = None
     new_run_tags: Mapping[str, str] = field(default_factory=dict)
-    experiment_by_key: Mapping[str, str] = field(default_factory=dict)
     pages: dict[Path, list[str]] = field(default_factory=dict)
     num_new: int = 0
-    _key_by_earlier_key: dict[str, str] = field(default_factory=dict)
     _experiment_ids: dict[str, str] = field(init=False)  # by name
 
     def __post_init__(self) -> None:
         """Read the names of the store's experiments."""
-        experiments = self.client.search_experiments(max_results=_MAX_EXPERIMENTS)
+        experiments = self.client.search_experiments(max_results=MAX_EXPERIMENTS)
         self._experiment_ids = {
             experiment.name: experiment.experiment_id for experiment in experiments
         }
@@ -86,22 +83,10 @@ class Projection:
         return command + "\n\n".join(f"<{server}{page}>" for page in pages)
 
     def find_run(self, run: StudyRun) -> Run | None:
-        """Return the store's run of this key, or None. One of an earlier key is given this key."""
-        logged_run = self.run_with_key(run.key)
-        if run.earlier_key:
-            self._key_by_earlier_key[run.earlier_key] = run.key
-            if logged_run is None and (logged_run := self._run_with_tag(run.earlier_key)):
-                self.client.set_tag(logged_run.info.run_id, KEY_TAG, run.key)
-        return logged_run
-
-    def run_with_key(self, key: str) -> Run | None:
-        """Return the store's run of a key, of an earlier version too; None if there is none."""
-        return self._run_with_tag(self._key_by_earlier_key.get(key, key))
-
-    def _run_with_tag(self, key: str) -> Run | None:
+        """Return the store's run of this key; None if there is none."""
         runs = self.client.search_runs(
             list(self._experiment_ids.values()),
-            filter_string=f"tags.`{KEY_TAG}` = '{key}'",
+            filter_string=f"tags.`{KEY_TAG}` = '{run.key}'",
             order_by=["attributes.start_time DESC"],
             max_results=1,
         )
@@ -122,9 +107,8 @@ class Projection:
         logged_run = self.find_run(run)
         if logged_run is None:
             self.num_new += 1
-            earlier = self.experiment_by_key.get(run.earlier_key, experiment)
             logged_run = self.client.create_run(
-                self.experiment_id(self.experiment_by_key.get(run.key, earlier)),
+                self.experiment_id(experiment),
                 run_name=run.name,
                 tags={KEY_TAG: run.key, **self.new_run_tags},
             )
@@ -177,9 +161,6 @@ class Projection:
         parent_id, folder = parent.info.run_id, table.parent.folder
         self.pages[folder.resolve()] = [_rows_page(table, parent), _run_page(parent)]
         if is_logged:
-            if parent.data.tags[KEY_TAG] == table.parent.earlier_key:
-                for row in table.rows.values():  # their keys too
-                    self.find_run(row)
             return
         for row in table.rows.values():
             self.log_run(row, experiment, **{"mlflow.parentRunId": parent_id})
@@ -261,7 +242,7 @@ def tag_with_versions(client: MlflowClient, model_id: str, *, run_id: str) -> No
         {"name": version.name, "version": version.version}
         for version in client.search_model_versions(f"run_id = '{run_id}'")
     ]
-    client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps(versions)})
+    client.set_logged_model_tags(model_id, {_VERSIONS_TAG: json.dumps(versions)})
 
 
 def experiment_page(experiment_id: str) -> str:

@@ -70,7 +70,6 @@ class StudyRun:
 
     Attributes:
         key: Key by which the run is found: equal content has one run, wherever its study is.
-        earlier_key: Key of this run in earlier versions, which had the name of the study's folder.
             Empty if there was none.
         name: Name shown to people.
         params: Parameters: data, settings and models that the run was made with.
@@ -91,7 +90,6 @@ class StudyRun:
     tags: Mapping[str, str]
     datasets: Sequence[DataSet]
     folder: Path
-    earlier_key: str = ""
     series: Mapping[str, Sequence[StepMetrics]] = field(default_factory=dict)
     models: Sequence[tuple[int, Path]] = ()
     files: Sequence[Path] = ()
@@ -239,7 +237,6 @@ def _study_table(folder: Path, study: Study) -> StudyTable:
     ratings = _ratings_data(evaluation["identity"]["ratings"], study, "weighting")
     parent = StudyRun(
         key=run_key_of({KIND_TAG: "study", **_without_folder(params)}),
-        earlier_key=run_key_of({KIND_TAG: "study", **params}),
         name=params["study"],
         params=params,
         tags={
@@ -327,7 +324,6 @@ def _row_runs(
         yield replace(
             parent,
             key=run_key_of({"params": _without_folder(params), **content_of_row}),
-            earlier_key=run_key_of({"params": params, **content_of_row}),
             name=name,
             params=params,
             tags={

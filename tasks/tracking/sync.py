@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from encore.core.file_lock import file_lock
 from encore.data.study import open_study
-from tasks.tracking.connection import TrackingUnavailableError, connected, mlflow_errors
-from tasks.tracking.copied_store import make_anew
-from tasks.tracking.local_store import is_copied
+from tasks.tracking.connection import TrackingUnavailableError, connected
+from tasks.tracking.local_store import artifacts_folder, is_copied
 from tasks.tracking.log_runs import Projection
 from tasks.tracking.store_uri import STUDY_STORE, choose_tracking_uri, hide_secrets, sqlite_path
 from tasks.tracking.study_runs import StudyRun, read_tables, read_trainings
 from tasks.tracking.tracking_options import DEFAULT_EXPERIMENT
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 #: One process at a time logs a study.
 LOCK_FILE = ".mlflow.lock"
@@ -39,8 +35,6 @@ def sync(
 ) -> Projection:
     """Log every training and every benchmark table of a study that MLflow does not have yet.
 
-    A study's own store that was copied or moved with it is made anew first.
-
     Args:
         study: The study's directory.
         tracking_uri: URI of the store. Default: see `choose_tracking_uri`.
@@ -54,21 +48,20 @@ def sync(
 
     Raises:
         InputError: There is no such study, or ``tracking_uri`` has a password.
-        TrackingUnavailableError: MLflow does not answer; what was logged stays.
+        TrackingUnavailableError: MLflow does not answer, or its store was copied or moved; what
+            was logged stays.
     """
     opened = open_study(study)
     uri = choose_tracking_uri(opened.path, given_uri=tracking_uri)
     with file_lock(opened.path / LOCK_FILE):
         runs = [*read_trainings(opened, extra_folders=extra_folders), *weighings]
         tables = [*read_tables(opened, extra_folders=extra_folders)]
-
-        def project(client: MlflowClient, experiment_by_key: Mapping[str, str]) -> Projection:
+        store = sqlite_path(uri)
+        with connected(uri) as client:
+            if store is not None and is_copied(store, client):
+                raise _copied_store_error(store, study=opened.path, uri=uri)
             projection = Projection(
-                client=client,
-                uri=uri,
-                end_status=end_status,
-                new_run_tags=new_run_tags or {},
-                experiment_by_key=experiment_by_key,
+                client=client, uri=uri, end_status=end_status, new_run_tags=new_run_tags or {}
             )
             for run in runs:
                 projection.log_run(run, experiment)
@@ -76,20 +69,15 @@ def sync(
                 projection.log_table(table, f"{experiment}-{table.experiment}")
             return projection
 
-        store = sqlite_path(uri)
-        with mlflow_errors(uri):
-            if store is not None and is_copied(store):
-                _refuse_shared(store, study=opened.path, uri=uri)
-                make_anew(store, project)
-        with connected(uri) as client:
-            return project(client, {})
 
-
-def _refuse_shared(store: Path, *, study: Path, uri: str) -> None:
-    """Raise an error if a copied store may have runs of other studies."""
-    if store != study.resolve() / STUDY_STORE:
-        raise TrackingUnavailableError(
-            f"MLflow {hide_secrets(uri, uri=uri)}: this store was copied or moved, and its runs "
-            f"name files where it was before; put it back, or give another --tracking-uri (only "
-            f"the store STUDY/{STUDY_STORE} is made anew: another may have runs of other studies)"
+def _copied_store_error(store: Path, *, study: Path, uri: str) -> TrackingUnavailableError:
+    way_out = "put it back, or give another --tracking-uri: it may have runs of other studies"
+    if store == study.resolve() / STUDY_STORE:
+        way_out = (
+            f"delete {store} and {artifacts_folder(store)}, then `python -m tasks.tracking {study}`"
+            " makes it anew from the study's files"
         )
+    return TrackingUnavailableError(
+        f"MLflow {hide_secrets(uri, uri=uri)}: this store was copied or moved, and its runs name "
+        f"files where it was before; {way_out}"
+    )

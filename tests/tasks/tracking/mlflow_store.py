@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SADeprecationWarning
 
-from tasks.tracking.local_store import make_store, record_path
+from tasks.tracking.local_store import make_store
 from tasks.tracking.store_uri import sqlite_uri
 
 with warnings.catch_warnings():
@@ -34,10 +34,9 @@ def new_template(folder: Path) -> Path:
 
 
 def copy_store(template: Path, path: Path) -> str:
-    """Copy an empty store as if it had been made at a path, and return its URI."""
+    """Copy an empty store to a path, and return its URI."""
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(template, path)
-    record_path(path)
     return sqlite_uri(path)
 
 

@@ -162,16 +162,6 @@ def test_a_version_is_made_once_and_a_crash_leaves_none(world, monkeypatch):
     assert not list(world.study.glob(".registering-*"))
 
 
-def test_a_copied_study_has_its_own_champion(world, tmp_path):
-    world.point(TAU_2)
-    before = champion_scores(world.uri, world.conversations)
-    copy = tmp_path / "elsewhere" / "study"
-    shutil.copytree(world.study, copy)
-    shutil.rmtree(world.study)
-    sync(copy)
-    assert champion_scores(f"sqlite:///{copy / 'mlflow.db'}", world.conversations) == before
-
-
 def test_a_model_without_a_plain_export_is_refused(world):
     sigmoid = make_model(world.study / "sigmoid", head_ids=("reward",))
     config = json.loads((sigmoid / "config.json").read_text())

@@ -13,11 +13,9 @@ from threading import Thread
 
 import pytest
 
-from encore.data.study import open_study
 from tasks.flow_reporter import Tracker
 from tasks.tracking.connection import NotMLflowError, TrackingUnavailableError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
-from tasks.tracking.study_runs import KEY_TAG, read_tables
 from tasks.tracking.sync import sync
 from tasks.tracking.tracking_options import TrackingConfig
 from tests.tasks.tracking.conftest import TABLES, logged
@@ -278,20 +276,3 @@ def test_a_copy_of_a_study_under_another_name_logs_nothing_twice(study, tmp_path
     runs = Logged(store_uri, experiment=TABLES).runs()
     assert len(runs) == 4
     assert len(data_of(runs["study"])) == 3  # the pairs once, under the name of the first folder
-
-
-def test_runs_that_an_earlier_version_logged_under_the_folders_name_are_found(
-    study, tmp_path, store_uri
-):
-    benchmark(study)
-    sync(study, tracking_uri=store_uri)
-    [table] = read_tables(open_study(study))
-    earlier_keys = {run.key: run.earlier_key for run in [table.parent, *table.rows.values()]}
-    assert not set(earlier_keys) & set(earlier_keys.values())
-    store = Logged(store_uri, experiment=TABLES)
-    for run in store.all_runs():
-        store.client.set_tag(run.info.run_id, KEY_TAG, earlier_keys[run.data.tags[KEY_TAG]])
-    assert sync(study, tracking_uri=store_uri).num_new == 0
-    copy = Path(shutil.copytree(study, tmp_path / "renamed"))  # the runs have their new keys
-    benchmark(copy, key="fedcba9876543210", num_rows=2)
-    assert sync(copy, tracking_uri=store_uri).num_new == 0
