@@ -53,7 +53,7 @@ class PairResults:
         weighting: Weighting of the benchmark's headline.
         scoring: Scoring of subsets whose rows are not choices.
         keys: Subset, row id and pair id of each pair, in the order of the credits.
-        prompt_ids: Digest of the prompt of each pair; empty if the file has none.
+        prompt_ids: Digest of the prompt of each pair.
         rows: Rows in the table's order.
     """
 
@@ -134,12 +134,13 @@ def read_pair_results(path: Path) -> PairResults:
         InputError: The file is missing or of another kind, or rows of it are missing or moved.
     """
     try:
-        names = {*PAIR_RESULTS.names} & {*pq.read_schema(path).names}
-        table = pq.read_table(path, columns=[*names], partitioning=None)
+        table = pq.read_table(path, partitioning=None).select(PAIR_RESULTS.names)
         footer: dict[str, Any] = json.loads((table.schema.metadata or {})[_FOOTER_KEY])
         ties: dict[str, Ties] = footer["ties"]
         metadata = {name: RowMetadata.model_validate(footer["rows"][name]) for name in ties}
-        shared = {name: footer[name] for name in ("benchmark", "data_digest", "weighting")}
+        shared = {
+            name: footer[name] for name in ("benchmark", "data_digest", "weighting", "scoring")
+        }
         num_pairs = footer["num_pairs"]
         parts = [table.slice(index * num_pairs, num_pairs) for index in range(len(ties))]
         keys = table.slice(0, num_pairs).select(_KEY_COLUMNS)
@@ -171,9 +172,8 @@ def read_pair_results(path: Path) -> PairResults:
     columns = (keys[name].to_pylist() for name in _KEY_COLUMNS)
     return PairResults(
         **shared,
-        scoring=footer.get("scoring", {}),  # files of earlier versions have choices alone
         keys=list(zip(*columns, strict=True)),
-        prompt_ids=table["prompt_id"].to_pylist()[:num_pairs] if "prompt_id" in names else [],
+        prompt_ids=table["prompt_id"].to_pylist()[:num_pairs],
         rows=tuple(rows),
     )
 

@@ -99,7 +99,6 @@ def _show_result(
     report, values = result.report, _values(result)
     stop = report.early_stop
     if config.limits:
-        # The keys of runs of earlier versions.
         values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
     values |= _costs_of_run(config, result)
     if checked is not None:

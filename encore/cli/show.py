@@ -24,7 +24,7 @@ _NUM_LISTED = 10
 class ShowConfig(RunKeyConfig):
     """Options of `encore show`."""
 
-    study: StudyFolder = option(positional=True, alias="study")
+    study: StudyFolder = option(positional=True)
     """The study directory that has the pair. May be left out inside of it."""
     pair: str | None = option(None, positional=True)
     """A pair_id, or a unique beginning of it."""

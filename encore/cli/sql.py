@@ -18,7 +18,7 @@ from encore.data.study_options import RunChoice
 class SqlConfig(RunChoice):
     """One query over the tables of a study."""
 
-    study: str | None = option(None, positional=True, alias="study")
+    study: str | None = option(None, positional=True)
     """The study directory. May be left out inside of it."""
     statement: str | None = option(None, positional=True, name="select")
     """One SELECT (or FROM, VALUES, WITH … SELECT, PIVOT, EXPLAIN)."""

@@ -247,9 +247,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
     run.usage = _usage(all_options)  # type: ignore[attr-defined]
-    arguments = (option for option in all_options if option.metadata.get("positional"))
-    earlier_flags = [f"--{name}" for option in arguments if (name := option.metadata.get("alias"))]
-    run.earlier_flags = earlier_flags  # type: ignore[attr-defined]
     return run
 
 
@@ -275,7 +272,7 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         with _stopping_on_signals(), sending_studies(), _naming_missing_extras(app, arguments):
             called, bound, _ = app.parse_args(
-                _of_this_version(app, arguments),
+                _in_parsers_form(arguments),
                 exit_on_error=False,
                 print_error=False,
                 help_on_error=False,
@@ -354,26 +351,13 @@ def _exit(message: str, *, exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _of_this_version(app: App, arguments: Sequence[str]) -> list[str]:
-    """Return a call in the parser's form: the study first, no ``--no-NAME``, no ``--verbose``.
-
-    Earlier versions named the study by an option, e.g. ``--study``.
-    """
-    commands, apps, _ = app.parse_commands(arguments)
-    rewritten = [
+def _in_parsers_form(arguments: Sequence[str]) -> list[str]:
+    """Return a call without ``--no-NAME`` and ``--verbose``, which the parser does not know."""
+    return [
         _NEGATIVE_FLAG.sub(r"--\1=False", argument)
         for argument in arguments
         if argument != "--verbose"
     ]
-    for flag in getattr(apps[-1].default_command, "earlier_flags", ()):
-        names = [argument.partition("=")[0] for argument in rewritten]
-        if flag in names:
-            position = names.index(flag)
-            _, equals, study = rewritten.pop(position).partition("=")
-            if not equals and position < len(rewritten):
-                study = rewritten.pop(position)
-            rewritten.insert(len(commands), study)
-    return rewritten
 
 
 def _usage_problem(error: CycloptsError) -> str:
@@ -412,7 +396,7 @@ def _config_in(annotation: Any) -> type[StageConfig] | None:
 
 def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter:
     field, metadata = option.field, option.metadata
-    is_positional, alias = bool(metadata.get("positional")), metadata.get("alias")
+    is_positional = bool(metadata.get("positional"))
     is_required, bounds, source = option.is_required, _bounds_of(field), metadata.get("source")
     text = (field.description or "") + f" [{bounds}]" * bool(bounds)
     has_default = field.default_factory is None and not field.is_required()
@@ -421,7 +405,7 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     if default is None and not is_required:
         annotation = annotation | None
     parameter = Parameter(
-        name=(option.flag, f"--{alias}") if alias and not is_positional else option.flag,
+        name=option.flag,
         help=text + f" ({source})" * bool(source),
         group=_ARGUMENTS if is_positional else groups.get(metadata.get("group", ""), _OPTIONS),
         metavar=option.pair_form if option.takes_pairs else metadata.get("metavar"),

@@ -63,7 +63,6 @@ def option(
     help: str | None = None,  # noqa: A002  # the word that every parser uses
     group: str | None = None,
     name: str | None = None,
-    alias: str | None = None,
     positional: bool = False,
     hidden: bool = False,
     identity: bool = True,
@@ -83,8 +82,6 @@ def option(
             several fields share it or a constant is part of it. None: the field's docstring.
         group: Title of the panel of the help text.
         name: Option name on the command line, if it is not the field's.
-        alias: Second option name on the command line; of an argument: its name as an option in
-            earlier versions, which is still read and not listed.
         positional: True makes it an argument instead of an option.
         hidden: True leaves it out of the command line.
         identity: True if it changes results and so belongs to a run's key.
@@ -99,7 +96,7 @@ def option(
         **bounds: Further arguments of `pydantic.Field`: ``ge``, ``le``, ``gt``, ``lt``, ….
     """
     metadata: dict[str, Any]
-    metadata = {"group": group, "name": name, "alias": alias, "source": source, "metavar": metavar}
+    metadata = {"group": group, "name": name, "source": source, "metavar": metavar}
     metadata |= {"positional": positional, "hidden": hidden, "since": since}
     metadata["beside_recipe"] = beside_recipe
     metadata["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}

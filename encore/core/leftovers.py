@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-#: What another machine, or an earlier version, has left is removed when it is older than this.
+#: What another machine has left is removed when it is older than this.
 _MAX_AGE_SECONDS = 24 * 3600.0
-_UNFINISHED = re.compile(r"\..+\.(?:tmp|old)-(\d+)-([0-9a-f]{8})(?:[0-9a-f]{8})?")
+_UNFINISHED = re.compile(r"\..+\.(?:tmp|old)-(\d+)-([0-9a-f]{8})[0-9a-f]{8}")
 _SCRATCH = re.compile(r"-(\d+)-([0-9a-f]{8})[0-9a-f]{8}")
 #: Folders that this process has looked through.
 _seen_folders: set[Path] = set()

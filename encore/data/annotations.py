@@ -77,8 +77,7 @@ def read_answers(study: Study, sample: Sample) -> pa.Table:
     path = study.path / sample.path(ANSWERS_FILE)
     if not path.is_file():
         return schema.empty_table()
-    # Files of earlier versions have no comments: the column is then null.
-    return pa.Table.from_pylist(pq.read_table(path, partitioning=None).to_pylist(), schema=schema)
+    return pq.read_table(path, partitioning=None)
 
 
 def people_labels(study: Study) -> Iterator[tuple[Sample, dict[tuple[str, str, str], float]]]:

@@ -11,7 +11,7 @@ from encore.data.study_options import StudyFolder
 class IngestConfig(StageConfig):
     """Options of `encore ingest`."""
 
-    out: StudyFolder = unkeyed_option(positional=True, name="study", alias="out")
+    out: StudyFolder = unkeyed_option(positional=True, name="study")
     """The study directory; created if missing."""
     sources: tuple[str, ...] = option(positional=True, metavar="SOURCE...", min_length=1)
     """What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku

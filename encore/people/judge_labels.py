@@ -66,8 +66,8 @@ def judge_labels(
         rows, folder, manifest = _rated(rows, config, judge, reporter)
     elif all(row.rating is None for row in rows):
         raise InputError(
-            f"labels {config.files[0]}: no ratings in it; give --judge and --to STUDY, or a column "
-            "rating"
+            f"labels {config.files[0]}: no ratings in it; give --judge and, before the "
+            "files, a STUDY, or give a column rating"
         )
     elif config.to is not None:
         folder = _labels_dir(config.to) / _labels_key(rows)
@@ -90,7 +90,9 @@ def _rated(
 ) -> tuple[list[LabelledRow], Path, RatingManifest]:
     """Rate the responses. Return the rows with ratings, the run's folder and its manifest."""
     if config.to is None:
-        raise InputError("--judge: its ratings are written to a study; give --to STUDY")
+        raise InputError(
+            "--judge: its ratings are written to a study; name the STUDY before the files"
+        )
     record_of = {}
     for row in rows:
         if row.pair is None:

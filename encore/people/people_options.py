@@ -76,7 +76,7 @@ class AnnotateImportConfig(StudyConfig):
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
-    to: StudyFolder | None = option(None, positional=True, name="study", alias="to", identity=False)
+    to: StudyFolder | None = option(None, positional=True, name="study", identity=False)
     """Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table
     that has ratings needs none."""
     files: tuple[Path, ...] = option(

@@ -164,7 +164,7 @@ class Recipe(StageConfig):
 class DemoConfig(StageConfig):
     """Options of the demo: its folder and the judge's engine."""
 
-    study: StudyFolder = option(Path("demo-study"), positional=True, alias="out")
+    study: StudyFolder = option(Path("demo-study"), positional=True)
     """Where the study goes; an existing demo is continued."""
     backend: Literal["vllm", "transformers"] | None = option(None)
     """The judge's engine; default: vLLM, transformers where it is missing."""

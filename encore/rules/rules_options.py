@@ -39,7 +39,7 @@ class MergeConfig(OutputConfig):
     """Pools as [NAME=]FILE: .toml, .csv with a header or .jsonl, or encore-10 or encore-20. NAME is
     the source of its rules. Default: the key `name` of the file, or the file name without the
     suffix."""
-    licence: tuple[str, ...] = option((), alias="license", metavar="NAME=TEXT")
+    licence: tuple[str, ...] = option((), metavar="NAME=TEXT")
     """Licence of the rules of pool NAME whose file names none; repeatable."""
 
 

@@ -211,8 +211,7 @@ def read_head_scores(path: str | Path) -> HeadScores:
         )
     head_ids = status.manifest.head_ids
     table = pa.concat_tables(
-        [pq.read_table(shard_path, partitioning=None) for shard_path in status.paths],
-        promote_options="default",  # in files of earlier versions no score may be null
+        [pq.read_table(shard_path, partitioning=None) for shard_path in status.paths]
     )
     score_NR = np.stack([table[head_id].to_numpy() for head_id in head_ids], axis=1)
     pair_id_P, source_P, subset_P = (

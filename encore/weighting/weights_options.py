@@ -58,7 +58,7 @@ class WeightChoice(StageConfig):
     scheme: str | None = _choice(
         help=f"A scheme's weights for --ratings; one of {', '.join(SCHEMES)}."
     )
-    ratings: Path | None = _choice(alias="study", metavar="PATH")
+    ratings: Path | None = _choice(metavar="PATH")
     """The ratings that --scheme weighs: a study, a Parquet file or a folder of them."""
     tau: float | None = tau_option(None, group=WEIGHTS_GROUP)
     seed: int | None = seed_option(None, group=WEIGHTS_GROUP)

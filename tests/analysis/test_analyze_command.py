@@ -207,7 +207,7 @@ def test_a_pilot_beside_a_larger_run_is_left_out_and_named(rated, tmp_path, capl
     [line] = caplog.messages
     assert f"of 2 runs, {large.name} (judge two, 12 of 12 pairs, 20" in line
     assert "--run KEY" in line
-    statement = ("sql", "select distinct judge from ratings", "--study", tmp_path / "study")
+    statement = ("sql", tmp_path / "study", "select distinct judge from ratings")
     assert encore(*statement, "--json").json == [{"judge": "two"}]
     for key in ("", small.name):
         assert open_ratings(tmp_path / "study", run=key or None).run_dir == (

@@ -56,16 +56,3 @@ def test_copies_of_a_prompt_narrow_no_score_and_no_difference(tmp_path, weightin
     assert widths[2] < 0.6 * widths[0]
     assert differences[1] == pytest.approx(differences[0], rel=0.06)
     assert differences[2] < 0.6 * differences[0]
-
-
-def test_results_without_prompts_take_rows_as_independent(tmp_path):
-    import pyarrow.parquet as pq
-
-    pairs = shared(benchmark_pairs({"a": 8}), num_prompts=2)
-    rows = [model_row("x", [1.0] * 8, pairs=pairs)]
-    path = write_pair_results(tmp_path / "r.parquet", rows, pairs=pairs)
-    table = pq.read_table(path)
-    pq.write_table(table.drop_columns(["prompt_id"]), path)
-    stored = read_pair_results(path)
-    assert stored.prompt_ids == []
-    assert len(set(stored.units.prompt_U.tolist())) == 8

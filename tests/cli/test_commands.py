@@ -34,7 +34,7 @@ def test_show_prints_markup_in_a_conversation_as_it_is(encore, tmp_path):
     row = {"prompt": text, "chosen": "a [b]", "rejected": "c"}
     study = study_of([row], tmp_path / "study")
     pair_id = read_pairs(open_study(study))["pair_id"][0].as_py()
-    finished = encore("show", pair_id, "--study", study)
+    finished = encore("show", study, pair_id)
     assert text in finished.out
     assert "a [b]" in finished.out
 

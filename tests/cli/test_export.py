@@ -66,7 +66,7 @@ def test_weights_of_a_file_and_of_a_scheme_are_those_of_the_weights_command(
 
 def test_rankings_that_bfloat16_flips_are_counted_on_pairs_of_the_study(export, folder):
     bfloat16 = ("--rule", "be-true", "--dtype", "bfloat16")
-    finished = export(*bfloat16, "--study", folder / "study")
+    finished = export(*bfloat16, "--ratings", folder / "study")
     assert finished.code == 0, finished.err
     message = " ".join(finished.err.split())  # long paths break it over lines
     assert "of 12 rankings flipped" in message  # the study's pairs

@@ -41,20 +41,20 @@ def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path):
 
 def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore, tmp_path):
     study = tmp_path / "study"
-    finished = encore("demo", "--out", study)
+    finished = encore("demo", study)
     assert finished.code == 0, finished.err
     assert "synthetic data: read these figures as an example" in finished.out
     [page] = study.glob("reports/*/report.html")
     assert str(page) in finished.err
     before = file_contents(study)
     next(study.glob("ratings/*/shard-00003.*")).write_bytes(b"cut off")
-    assert encore("demo", "--out", study).code == 0
+    assert encore("demo", study).code == 0
     assert file_contents(study) == before
 
 
 def test_the_demo_refuses_a_study_with_other_pairs(encore, study):
     before = file_contents(study)
-    finished = encore("demo", "--out", study)
+    finished = encore("demo", study)
     assert finished.code == 1
     assert "encore demo NEW_FOLDER" in finished.err
     assert file_contents(study) == before

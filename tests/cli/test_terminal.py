@@ -92,34 +92,6 @@ def test_of_many_failed_shards_a_few_errors_and_ranges_are_listed(study):
     assert lines[6:] == ["  45 shards with 45 further errors; --json lists each shard"]
 
 
-@pytest.mark.parametrize(
-    ("call", "earlier_call"),
-    [
-        ("show STUDY PAIR --json", "show PAIR --json --study STUDY"),
-        ("show STUDY PAIR --json", "show --study=STUDY PAIR --json"),
-        ("sql STUDY QUERY --json", "sql QUERY --study STUDY --json"),
-        ("sql STUDY --query tie_rates", "sql --query tie_rates --study STUDY"),
-        ("ingest STUDY PAIRS --json", "ingest PAIRS --out STUDY --json"),
-    ],
-)
-def test_the_study_comes_first_and_earlier_spellings_are_read(encore, rated, call, earlier_call):
-    pair_id = read_pairs(open_study(rated))["pair_id"][0].as_py()
-    pairs = f"mine={rated.parent / 'pairs.jsonl'}"
-    write_lines(rated.parent / "pairs.jsonl", numbered_pairs(NUM_PAIRS))
-    # A path would turn the two slashes into one, and 7 // 2 = 3 into 3.5.
-    values = {"STUDY": rated, "PAIR": pair_id, "PAIRS": pairs, "QUERY": "select 7 // 2 as three"}
-
-    def arguments(text: str) -> list[str]:
-        names = "|".join(sorted(values, reverse=True))
-        return [re.sub(names, lambda name: str(values[name[0]]), part) for part in text.split()]
-
-    finished = encore(*arguments(call))
-    assert finished.code == 0, finished.err
-    assert encore(*arguments(earlier_call)) == finished
-    if "QUERY" in call:
-        assert finished.json == [{"three": 3}]
-
-
 def test_inside_of_a_study_its_name_may_be_left_out(encore, rated, monkeypatch):
     monkeypatch.chdir(rated)
     assert encore("sql", "select 7 // 2 as three", "--json").json == [{"three": 3}]

@@ -29,14 +29,14 @@ from tests.test_packaging import ROOT, dependencies_of
 #: names, or a part of a line about something else.
 ENDINGS = {
     "": (
-        *("demo --out study", "rules merge mine=pool.csv --output merged.toml", "doctor", "paper"),
+        *("demo study", "rules merge mine=pool.csv --output merged.toml", "doctor", "paper"),
         *("rules lint encore-10", "ingest other mine=pairs.jsonl", "show study 004de209"),
         *("status study", "analyze study", "weights study", "theory study", "report study"),
         *("annotate export study", "labels study labels.csv", "sql study 'from rules'"),
         *("publish study --out study.duckdb", "plan train study --backbone MODEL"),
     ),
     "train": (
-        *("demo --full --out full", "train study --backbone MODEL", "gate study --model MODEL"),
+        *("demo --full full", "train study --backbone MODEL", "gate study --model MODEL"),
         *("score study --model MODEL", "benchmark study --model MODEL", "export MODEL --out new"),
         "guard labels.csv --model MODEL",
     ),

@@ -16,7 +16,7 @@ from encore.data.study import changed_study, open_study
 from encore.runs.shard_runner import shard_lock
 from tests.worlds.studies import create_study
 
-#: What an earlier version left in place of a lock: id of a process, and a host that is gone.
+#: What may stand in place of a lock: id of a process, and a host that is gone.
 MARKER = "4242\nnode-that-died\n"
 
 

@@ -93,11 +93,10 @@ def made(folder: Path, name: str, *, days_old: float = 0) -> Path:
 @pytest.mark.parametrize(
     ("name", "days_old", "is_left"),
     [
-        # Of another machine, and of an earlier version: the process may live, unless it is old.
+        # Of another machine: the process may live, unless it is old.
         (".a.json.tmp-99999999-0123456789abcdef", 0, False),
         (".a.json.tmp-99999999-0123456789abcdef", 1.1, True),
-        (".a.json.tmp-99999999-01234567", 0.9, False),
-        (".a.json.tmp-99999999-01234567", 1.1, True),
+        (".a.json.tmp-99999999-0123456789abcdef", 0.9, False),
         # Of this machine: the process is dead, or lives, or another one has its id since.
         (f".a.json.tmp-99999999-{TAG}01234567", 0, True),
         (f".a.json.tmp-PID-{TAG}01234567", 0, False),

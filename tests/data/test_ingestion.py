@@ -298,7 +298,7 @@ def test_a_full_disk_changes_nothing(tmp_path):
     study = tmp_path / "out" / "study"
     ingest([write_pairs(tmp_path / "small.jsonl", pair(1))], out=study)
     before = file_contents(tmp_path / "out")
-    ingesting = [sys.executable, "-m", "encore.cli", "ingest", source, "--out", str(study)]
+    ingesting = [sys.executable, "-m", "encore.cli", "ingest", str(study), source]
     finished = run_process("bash", "-c", 'ulimit -f 488; exec "$@"', "-", *ingesting)
     assert finished.code == 1
     assert "writing failed" in finished.error
@@ -330,7 +330,7 @@ def test_real_transcripts_are_all_counted_and_lose_no_text(shared_data, tmp_path
 
 def test_the_command_shows_counts_and_the_file_of_malformed_records(tmp_path):
     source = write_pairs(tmp_path / "mine.jsonl", *(pair(n) for n in range(1200)), {})
-    result = encore("ingest", source, "--out", str(tmp_path / "study"))
+    result = encore("ingest", str(tmp_path / "study"), source)
     assert result.code == 0, result.err
     for expected in ("mine", "1,201", "1,200", "new"):
         assert expected in result.out

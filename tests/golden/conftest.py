@@ -109,7 +109,7 @@ def golden_study(tmp_path_factory: pytest.TempPathFactory, golden_judge: Path) -
         f"hh={write_first_lines('hh-like.jsonl.gz', folder)}",
         f"pku={write_first_lines('pku-like.jsonl.gz', folder)}",
     ]
-    ingested = encore("ingest", *sources, "--out", study, "--json").json
+    ingested = encore("ingest", study, *sources, "--json").json
     rated = encore(
         *("rate", study, "--judge", golden_judge, "--backend", "transformers"),
         *("--shard-size", 12, "--json"),

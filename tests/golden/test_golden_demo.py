@@ -56,11 +56,11 @@ def row_of(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.timeout(3600)  # two minutes on free cores, an hour on busy ones
 def test_the_demos_table(tmp_path):
-    done = encore_process("demo", "--full", "--out", tmp_path / "demo")
+    done = encore_process("demo", "--full", tmp_path / "demo")
     assert done.code == 0, done.err
     table = table_of(tmp_path / "demo")
     names = [row["name"] for row in table["rows"]]
     query = "select row from benchmark_rows order by place"
-    rows = encore_process("sql", query, "--study", tmp_path / "demo", "--json").json
+    rows = encore_process("sql", tmp_path / "demo", query, "--json").json
     assert [row["row"] for row in rows] == names
     check_golden("demo-table", mask_keys_and_paths(table), CLOSE)

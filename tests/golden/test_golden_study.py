@@ -193,20 +193,20 @@ def test_a_small_benchmark(golden_study):
     ).json
     check_golden("benchmark", mask_keys_and_paths(answer), TABLE)
     query = "select row from benchmark_rows order by place"
-    rows = encore("sql", query, "--study", golden_study.folder, "--json").json
+    rows = encore("sql", golden_study.folder, query, "--json").json
     assert [row["row"] for row in rows] == [row["name"] for row in answer["rows"]]
 
 
 def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
     """Return DuckDB's type of each column of a table or view."""
     query = f"select column_name, column_type from (describe from {name})"  # noqa: S608
-    rows = encore("sql", query, "--study", golden_study.folder, "--json").json
+    rows = encore("sql", golden_study.folder, query, "--json").json
     return {row["column_name"]: row["column_type"] for row in rows}
 
 
 def test_tables_queries_and_columns_of_sql(golden_study):
     """Compare every table, view and macro of a study with the types of its columns."""
-    listed = encore("sql", "--list", "--study", golden_study.folder, "--json").json
+    listed = encore("sql", golden_study.folder, "--list", "--json").json
     types = {}
     for table in listed["tables"]:
         types[table["name"]] = columns_of(golden_study, table["name"])
@@ -223,7 +223,7 @@ def test_tables_queries_and_columns_of_sql(golden_study):
 )
 def test_a_query_of_the_library(golden_study, query):
     golden_study.scored  # noqa: B018 - head_accuracy reads the scores
-    rows = encore("sql", "--query", query, "--study", golden_study.folder, "--json").json
+    rows = encore("sql", golden_study.folder, "--query", query, "--json").json
     if query == "head_accuracy":
         rows = sorted(rows[0])  # its columns; the values are head scores
     check_golden(f"sql-{query}", mask_keys_and_paths(rows))
@@ -231,7 +231,7 @@ def test_a_query_of_the_library(golden_study, query):
 
 def test_show_of_a_pair(golden_study):
     pair = read_golden("pairs")["pair_ids"][0]
-    answer = encore("show", pair, "--study", golden_study.folder, "--json").json
+    answer = encore("show", golden_study.folder, pair, "--json").json
     check_golden("show", mask_keys_and_paths(answer))
 
 
@@ -301,7 +301,7 @@ def keys_of_questions(folder: Path, judge: tuple[object, ...]) -> dict[str, str]
     labels, pool = folder / "labels.jsonl", folder / "pool.csv"
     labels.write_text("".join(json.dumps(row) + "\n" for row in LABELS))
     pool.write_text(POOL)
-    labelled = encore("labels", labels, *judge, "--to", folder / "labelled", "--json").json
+    labelled = encore("labels", folder / "labelled", labels, *judge, "--json").json
     out = ("--output", folder / "importance")
     asked = encore("rules", "rate-importance", pool, *judge, *out, "--json").json
     return {"labels": Path(labelled["table"]).parent.name, "importance": asked["run_key"]}

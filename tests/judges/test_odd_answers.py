@@ -497,7 +497,7 @@ def test_a_key_at_every_position_of_a_refusal_is_stored_nowhere(form, tmp_path, 
     texts = [finished.out, finished.err, caplog.text]
     for path in run.paths:
         texts += [str(value) for row in pq.read_table(path).to_pylist() for value in row.values()]
-    texts.append(encore("sql", "select * from ratings", "--study", study, "--csv").out)
+    texts.append(encore("sql", study, "select * from ratings", "--csv").out)
     texts += [
         path.read_text(errors="replace")
         for path in study.rglob("*")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.rater_agreement import kappa_interval, nearest_level
@@ -213,14 +212,6 @@ def test_items_that_a_person_cannot_judge_are_counted_and_compared_with_nobody(s
     [label_by_item] = [labels for _, labels in people_labels(open_study(study))]
     assert len(label_by_item) == 60 - num_doubts
     assert None not in label_by_item.values()
-
-
-def test_answers_of_an_earlier_version_have_no_comment(study, tmp_path):
-    export = exported(study, items=10)
-    import_files(study, *save_pages(export.files, tmp_path, by_id))
-    path = study / export.sample.path("answers.parquet")
-    pq.write_table(pq.read_table(path).drop_columns("comment"), path)
-    assert {row["comment"] for row in answers_of(study, export.sample)} == {None}
 
 
 def test_people_are_compared_with_every_judge_by_their_lower_median_label(study, tmp_path):

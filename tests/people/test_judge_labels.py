@@ -117,7 +117,7 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
 
 def test_the_command_reads_the_table_that_it_wrote_without_a_judge(tmp_path):
     report = judged(tmp_path, write_eight(tmp_path))
-    record = encore("labels", report.table, "--to", tmp_path / "copy", "--json").json
+    record = encore("labels", tmp_path / "copy", report.table, "--json").json
     assert (record["judge"], pq.read_table(record["table"]).num_rows) == (None, 15)
     assert record["rules"] == json.loads(json.dumps(dataclasses.asdict(report)["rules"]))
     assert "paper's claim" in encore("labels", report.table).out
@@ -248,7 +248,7 @@ def test_files_studies_and_rules_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(InputError, match=f"{name}: no such file, or none of records"):
             judge_labels(LabelsConfig(files=(tmp_path / name,)))
     judge, path = ScriptedJudge(), write_eight(tmp_path)
-    with pytest.raises(InputError, match="give --to STUDY"):
+    with pytest.raises(InputError, match="name the STUDY before the files"):
         judged(tmp_path, path, judge=judge, to=None)
     with pytest.raises(InputError, match=r"no rule 'kind'.*2 of 2"):
         judged(tmp_path, path, judge=judge, rules="encore-10")

@@ -55,7 +55,7 @@ def _ingest(kind: str, num_pairs: int) -> dict[str, object]:
         source, study = Path(folder) / f"pairs{kind}", Path(folder) / "study"
         write_pairs(source, num_pairs)
         text, seconds, peak_mib = harness.run_python(
-            *("-m", "encore.cli", "ingest", f"p={source}", "--out", study, "--json")
+            *("-m", "encore.cli", "ingest", study, f"p={source}", "--json")
         )
         size_mib = source.stat().st_size / 2**20
     (label,) = json.loads(text)["sources"]

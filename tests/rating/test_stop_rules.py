@@ -237,7 +237,7 @@ def test_money_covers_the_engines_gpus_and_the_tokens():
     hours = PricesConfig(price_gpu_hour=3)
     assert stop_rules.money(footer, prices=hours, num_devices=4) == 6.0
     assert stop_rules.money(footer, prices=PricesConfig(**PRICES), num_devices=4) == 9.0
-    assert stop_rules.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # of an earlier version
+    assert stop_rules.num_calls({"num_ratings": 70, "num_nulls": 10}) == 80  # not recorded
 
 
 def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost():

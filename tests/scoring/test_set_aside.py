@@ -214,7 +214,7 @@ def test_the_command_says_it_and_every_view_counts_the_scored_pairs_alone(study,
     answer = scored.json
     assert (answer["num_set_aside"], answer["accuracy"][0]["num_pairs"]) == (2, NUM_TAKEN)
     assert NOTE in scored.err
-    query = encore("sql", "--study", study, "--query", "head_accuracy", "--json")
+    query = encore("sql", study, "--query", "head_accuracy", "--json")
     assert {row["num_pairs"] for row in query.json} == {NUM_TAKEN}
 
 

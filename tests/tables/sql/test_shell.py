@@ -64,17 +64,17 @@ def test_every_kind_of_select_runs(tables):
 
 
 def test_a_query_may_come_from_the_library(one_run):
-    by_name = as_json("--query", "rule_ids", "--study", one_run)
-    assert by_name == as_json("from rule_ids", "--study", one_run)
+    by_name = as_json(one_run, "--query", "rule_ids")
+    assert by_name == as_json(one_run, "from rule_ids")
     assert len(by_name) == NUM_RULES
 
 
 def test_only_the_chosen_run_is_in_ratings(two_runs):
     statement = "select distinct judge from ratings"
-    assert as_json(statement, "--study", two_runs, "--judge", "two") == [{"judge": "two"}]
+    assert as_json(two_runs, statement, "--judge", "two") == [{"judge": "two"}]
     for text in (statement, "from weights_at(2)"):
-        assert "choose one with --run" in encore("sql", text, "--study", two_runs).error
-    compared = as_json("--query", "judge_comparison", "--study", two_runs)
+        assert "choose one with --run" in encore("sql", two_runs, text).error
+    compared = as_json(two_runs, "--query", "judge_comparison")
     assert len(compared) == NUM_RULES
 
 
@@ -82,10 +82,10 @@ def test_unfinished_shards_of_the_read_tables_cause_a_warning(one_run, tmp_path)
     study = Path(shutil.copytree(one_run, tmp_path / "study"))
     shard_path(list_runs(study / "ratings")[0], 0).unlink()
     for statement in ("from rule_statistics", "from all_ratings"):
-        result = encore("sql", statement, "--study", study)
+        result = encore("sql", study, statement)
         assert result.code == 0
         assert "1 shard missing, damaged or failed" in result.err
-    assert "missing" not in encore("sql", "from pairs", "--study", study).err
+    assert "missing" not in encore("sql", study, "from pairs").err
 
 
 # --- formats --------------------------------------------------------------------------------------
@@ -93,10 +93,10 @@ def test_unfinished_shards_of_the_read_tables_cause_a_warning(one_run, tmp_path)
 
 def test_csv_keeps_texts_nulls_and_nested_values(one_run):
     statement = "select source, pair_id, chosen, null as nothing, prompt from pairs order by all"
-    result = encore("sql", statement, "--study", one_run, "--format", "csv")
+    result = encore("sql", one_run, statement, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.out)))
     assert len(rows) == ALL_PAIRS
-    for row, reference in zip(rows, as_json(statement, "--study", one_run), strict=True):
+    for row, reference in zip(rows, as_json(one_run, statement), strict=True):
         assert row["chosen"] == reference["chosen"]
         assert row["nothing"] == ""
         assert json.loads(row["prompt"]) == reference["prompt"]
@@ -104,12 +104,11 @@ def test_csv_keeps_texts_nulls_and_nested_values(one_run):
 
 def test_values_keep_their_meaning_in_json(one_run):
     [row] = as_json(
+        one_run,
         "select sum(1)::hugeint as integer, 1.25::decimal(9, 2) as part, 'nan'::double as nan, "
         "date '2026-01-02' as day, null as nothing, [1, null] as list, {'a': 'b'} as struct, "
         "map {'k': 1} as map, '\\xff'::blob as bytes, true as yes, "
         "12345678901234567890123::hugeint as huge",
-        "--study",
-        one_run,
     )
     assert row == {
         "integer": 1,
@@ -128,24 +127,24 @@ def test_values_keep_their_meaning_in_json(one_run):
 
 def test_columns_of_the_same_name_are_refused_in_json_and_kept_in_csv(one_run):
     statement = "select 1 as source, 2 as source"
-    error = encore("sql", statement, "--study", one_run, "--json").error
+    error = encore("sql", one_run, statement, "--json").error
     assert "'source' names several columns" in error
-    result = encore("sql", statement, "--study", one_run, "--format", "csv")
+    result = encore("sql", one_run, statement, "--format", "csv")
     assert result.out == "source,source\n1,2\n"
 
 
 def test_a_result_without_rows_is_valid_in_every_format(one_run):
     statement = "select pair_id from pairs where false"
-    assert as_json(statement, "--study", one_run) == []
-    assert encore("sql", statement, "--study", one_run, "--format", "csv").out == "pair_id\n"
-    result = encore("sql", statement, "--study", one_run)
+    assert as_json(one_run, statement) == []
+    assert encore("sql", one_run, statement, "--format", "csv").out == "pair_id\n"
+    result = encore("sql", one_run, statement)
     assert "pair_id" in result.out
     assert "no rows" in result.err
 
 
 def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run):
     statement = "select i, i::varchar as t, repeat('x', 500) as x from range(5, 105) t(i)"
-    result = encore("sql", statement, "--study", one_run, "--rows", "7")
+    result = encore("sql", one_run, statement, "--rows", "7")
     rows = [line.rstrip() for line in result.out.splitlines()[-8:-1]]
     assert [row.split()[:2] for row in rows] == [[str(n), str(n)] for n in range(5, 12)]
     short, long = rows[0], rows[-1]
@@ -156,7 +155,7 @@ def test_a_table_reports_cut_rows_and_cells_and_aligns_numbers_right(one_run):
 
 
 def test_control_characters_in_a_table_are_escaped(one_run):
-    result = encore("sql", "select chr(27) || '[31m' as a", "--study", one_run)
+    result = encore("sql", one_run, "select chr(27) || '[31m' as a")
     assert "\x1b" not in result.out
     assert "\\x1b[31m" in result.out
 
@@ -189,7 +188,7 @@ def test_an_error_in_a_late_row_is_one_line(one_run):
     statement = (
         "select case when i = 999999 then error('too late') else 'x' end from range(1000000) t(i)"
     )
-    assert "too late" in encore("sql", statement, "--study", one_run, "--format", "csv").error
+    assert "too late" in encore("sql", one_run, statement, "--format", "csv").error
 
 
 def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
@@ -199,7 +198,7 @@ def test_an_endless_query_is_stopped_at_its_time_limit_and_leaves_no_file(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for statement in (ENDLESS, "from range(1e15::bigint)"):
         started = time.monotonic()
-        arguments = (statement, "--study", one_run, "--timeout", "0.5", "--format", "csv")
+        arguments = (one_run, statement, "--timeout", "0.5", "--format", "csv")
         assert "limit of 0.5 s" in encore("sql", *arguments).error
         assert time.monotonic() - started < 30
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +224,7 @@ def test_a_query_that_needs_too_much_memory_is_stopped(tables, statement, messag
 
 
 def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
-    with encore_process("sql", ENDLESS, "--study", one_run) as process:
+    with encore_process("sql", one_run, ENDLESS) as process:
         workers = wait_until(psutil.Process(process.pid).children, seconds=60)
         with pytest.raises(subprocess.TimeoutExpired):  # long enough for a progress bar
             process.wait(timeout=6)
@@ -236,7 +235,7 @@ def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
 
 
 def test_a_reader_that_closes_the_pipe_early_is_no_error(one_run):
-    endless = ("from range(1e9::bigint)", "--study", one_run, "--format", "csv")
+    endless = (one_run, "from range(1e9::bigint)", "--format", "csv")
     with encore_process("sql", *endless) as process:
         assert process.stdout is not None
         assert process.stderr is not None
