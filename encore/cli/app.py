@@ -27,7 +27,7 @@ GROUPS = {
     "Train and score": ("train", "gate", "score", "benchmark", "judge", "compare"),
     "Serve and publish": ("export", "guard", "serve", "publish"),
     "Ask people": ("annotate export", "annotate import", "labels"),
-    "Check the paper": ("paper", "theory"),
+    "Check the paper": ("paper",),
 }
 COMMANDS = tuple(chain.from_iterable(GROUPS.values()))
 

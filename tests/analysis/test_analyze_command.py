@@ -243,7 +243,7 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(tmp_path, monkeypatch):
     for arguments in (
         ("analyze", path, "--by-source", "--details"),
         ("weights", path),
-        ("theory", path),
+        ("paper", path),
     ):
         output = encore(*arguments).out
         output = output[output.find("Entropy of ratings") :] if "analyze" in arguments else output

@@ -39,4 +39,6 @@ def test_the_command_prints_tables_and_json():
     result = encore("paper")
     assert result.code == 0
     assert "22 of 25 rows of Safety follow." in result.out
-    assert encore("paper", "--json").json == json.loads(json.dumps(check_paper()))
+    answer = encore("paper", "--json").json
+    assert answer.items() >= json.loads(json.dumps(check_paper())).items()
+    assert answer["theorem_on_ratings"] is None

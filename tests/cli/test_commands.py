@@ -44,7 +44,7 @@ def test_commands_warn_of_synthetic_pairs_alone(encore, tmp_path, label):
     study = study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study", label=label)
     rate_study(study)
     warning = f"warning: synthetic: source {label}" if label != "mine" else ""
-    for command in ("analyze", "weights", "theory"):
+    for command in ("analyze", "weights", "paper"):
         finished = encore(command, study, "--json")
         assert finished.json
         assert warning in finished.err

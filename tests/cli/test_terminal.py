@@ -136,7 +136,7 @@ WITHOUT_RATINGS = {
         ("rate", "plan rate", "rules probe"), ("STUDY --judge EMPTY", 1, "config.json")
     ),
     **dict.fromkeys(
-        ("analyze", "weights", "report", "publish", "annotate export", "theory"),
+        ("analyze", "weights", "report", "publish", "annotate export", "paper"),
         ("STUDY", 1, "run `encore rate STUDY --judge JUDGE` first"),
     ),
 }
@@ -196,10 +196,8 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         weights rated
         weights rated --compare
         weights rated --sweep
-        theory rated
         report rated
-        paper
-        theory --synthetic
+        paper rated
         publish rated --out rated.duckdb
         plan train rated
         annotate export rated

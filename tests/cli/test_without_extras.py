@@ -31,7 +31,7 @@ ENDINGS = {
     "": (
         *("demo study", "rules merge mine=pool.csv --output merged.toml", "doctor", "paper"),
         *("rules lint encore-10", "ingest other mine=pairs.jsonl", "show study 004de209"),
-        *("status study", "analyze study", "weights study", "theory study", "report study"),
+        *("status study", "analyze study", "weights study", "paper study", "report study"),
         *("annotate export study", "labels study labels.csv", "sql study 'from rules'"),
         *("publish study --out study.duckdb", "plan train study --backbone MODEL"),
     ),

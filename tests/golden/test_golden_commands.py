@@ -13,7 +13,7 @@ from tests.golden.command_line import ENVIRONMENT, encore, encore_process, run_p
 from tests.golden.same import check_no_name_lost
 
 COMMANDS = (
-    *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "theory", "report"),
+    *("demo", "ingest", "rate", "status", "show", "analyze", "weights", "report"),
     *("plan train", "train", "gate", "score", "benchmark", "judge", "compare", "paper"),
     *("export", "serve", "sql", "publish", "doctor"),
 )
