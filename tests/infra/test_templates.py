@@ -20,15 +20,11 @@ from encore.core.settings import Settings
 INFRA = Path(__file__).resolve().parents[2] / "infra"
 COMPOSE = INFRA / "compose.yaml"
 KUBERNETES = INFRA / "kubernetes"
-UNITS = sorted((INFRA / "systemd").glob("*.service"))
 SCRIPTS = [
     INFRA / "slurm" / "rate-array.sbatch",
     INFRA / "slurm" / "serve-array.sbatch",
     *(INFRA.parent / ".ci" / name for name in ("packages", "run")),
 ]
-# SkyPilot (its client cannot share an environment with ours): the keys its reference documents.
-SKY_KEYS = {"name", "num_nodes", "resources", "workdir", "volumes", "envs", "setup", "run"}
-SKY_RESOURCES = {"accelerators", "cpus", "memory"}
 #: Variables of processes that start each other.
 SET_BY_US = {"ENCORE_STACK_PROCESS", "ENCORE_SERVER_KEY"}
 PASSWORD = {"POSTGRES_PASSWORD": "only-for-this-test"}
@@ -113,9 +109,8 @@ def explained_variables() -> set[str]:
     return set(re.findall(r"^#?([A-Z][A-Z_]+)=", example, re.M))
 
 
-@pytest.mark.parametrize("path", [COMPOSE, *UNITS], ids=lambda path: path.name)
-def test_every_variable_of_a_template_is_explained(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
+def test_every_variable_of_compose_is_explained():
+    lines = COMPOSE.read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if line[:1] != "#")
     used = set(re.findall(r"\$\{([A-Z_]+)", text)) | set(re.findall(r"^ +([A-Z_]+):$", text, re.M))
     assert used
@@ -203,36 +198,6 @@ def test_the_indices_of_the_kubernetes_job_are_all_slices():
     [container] = job["template"]["spec"]["containers"]
     assert container["args"][:2] == ["encore", "rate"]
     assert container["args"][-1] == f"--slice=$(JOB_COMPLETION_INDEX)/{job['completions']}"
-
-
-def test_skypilot_gives_every_node_its_slice():
-    task = read_yaml(INFRA / "sky" / "rate.yaml")
-    assert set(task) <= SKY_KEYS
-    assert set(task["resources"]) <= SKY_RESOURCES
-    assert list(task["volumes"].values()) == [read_yaml(INFRA / "sky" / "volume.yaml")["name"]]
-    for part in ("setup", "run"):
-        assert_accepts("bash", "-n", "-c", task[part])
-    run = task["run"].replace("exec .venv/bin/encore", "printf '%s\\n'")
-    node = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NUM_NODES": "2", "STUDY": "a b", "JUDGE": "j"}
-    environ = {**os.environ, **node, "ENGINE_ARGS": "--limit 5"}
-    done = subprocess.run(
-        ["bash", "-c", run], env=environ, capture_output=True, text=True, check=True
-    )
-    arguments = ["rate", "a b", "--judge", "j", "--limit", "5", "--slice", "1/2"]
-    assert done.stdout.splitlines() == arguments
-
-
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_the_units(path, tmp_path):
-    systemd_analyze = tool("systemd-analyze")
-    unit = tmp_path / path.name.replace("@.", "@0.")
-    text = path.read_text(encoding="utf-8")
-    unit.write_text(text.replace("/opt/encore/.venv/bin/prefect", sys.executable))
-    assert text != unit.read_text(encoding="utf-8")
-    assert_accepts(systemd_analyze, "verify", unit)
-    # Exposure from 0 to 100; a unit without hardening has 96.
-    assert_accepts(systemd_analyze, "security", "--offline=true", "--threshold=25", unit)
-    assert "KillMode=control-group\nKillSignal=SIGTERM\n" in text
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
