@@ -22,11 +22,12 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
 
     The prompts of at most 1,000 pairs are made and tokenised as for the judge; the pairs are taken
     evenly from the shortest to the longest. Computed tokens are those that the engine's prefix
-    cache does not save. Hours do not include the engine's start. Money covers everything that has
-    a price. Cached tokens count in full, although some services bill less for them.
+    cache does not save. Hours are measured on a pilot of --calibrate, without the engine's start.
+    Money covers everything that has a price. Cached tokens count in full, although some services
+    bill less for them.
 
-    Examples: `encore plan rate study --judge ./my-judge --gpu h100-80 --count 4
-    --price-gpu-hour 2.5`, `encore plan rate study --judge ./my-judge --calibrate 200`.
+    Examples: `encore plan rate study --judge ./my-judge --price-input 0.15 --price-output 0.6`,
+    `encore plan rate study --judge ./my-judge --calibrate 200 --price-gpu-hour 2.5`.
     """
     from encore.data.study import open_study
     from encore.rating.rating_plan import plan_rating

@@ -7,7 +7,7 @@ large study a sample of pairs is tokenised. Seconds are estimated for a GPU from
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -16,16 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.core.chat_tokenizer import ChatTokenizer
-from encore.core.errors import EncoreError
 from encore.data.pairs import num_bytes_of
 from encore.judges.base import Decoding
 from encore.judges.gpu_groups import visible_gpus
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
-from encore.model.backbone_shape import find_shape, flops_per_token
-from encore.model.gpus import Gpu, find_gpu
 from encore.rating.prompts import PromptMaker
-from encore.rating.rating_options import EngineRatingConfig, PlanRateConfig
 from encore.rating.shard_rating import ShardRater
 from encore.runs.shard_runner import RunReport
 
@@ -33,8 +29,6 @@ from encore.runs.shard_runner import RunReport
 MAX_COUNTED_PAIRS = 1000
 #: The most frequent reply of judges that may write any number.
 _USUAL_REPLY = "0.8"
-#: Replies that an engine writes in parallel; each step of the engine reads all weights.
-_PARALLEL_REPLIES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +61,6 @@ class TokenCounts:
         return TokenCounts(**scaled)
 
 
-#: Returns the seconds that some tokens take, without the engines' start.
-Clock = Callable[[TokenCounts], float]
 #: Planned and actual values by name: calls, kinds of tokens, seconds.
 Comparison = dict[str, dict[Literal["planned", "actual"], float | None]]
 
@@ -149,7 +141,7 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
     """Return planned and actual cost of the pairs that a call rated.
 
     Calls that were saved by ratings of another run or replies of an earlier call are in neither.
-    Time is planned only for known GPUs.
+    Time is not planned.
 
     Args:
         rater: Rater of the run.
@@ -166,41 +158,12 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
         name: {"planned": value, "actual": getattr(actual, name)}
         for name, value in asdict(planned).items()
     }
-    return comparison | {
-        "seconds": {"planned": _planned_seconds(rater, planned), "actual": report.seconds}
-    }
+    return comparison | {"seconds": {"planned": None, "actual": report.seconds}}
 
 
 def recorded_tokens(report: RunReport) -> TokenCounts:
     """Return the calls and tokens of a call, without those of earlier calls on its shards."""
     return TokenCounts(**{field.name: report.computed(field.name) for field in fields(TokenCounts)})
-
-
-def estimated_clock(rater: ShardRater, gpu: Gpu, *, count: int, utilisation: float) -> Clock:
-    """Return a clock of the arithmetic on all tokens and of reading the weights for each reply.
-
-    Attention and the output layer are left out: a few percent for prompts of a thousand tokens.
-
-    Args:
-        rater: Rater of the run, which knows the judge.
-        gpu: Kind of the GPUs.
-        count: Number of GPUs.
-        utilisation: Share of a GPU's peak that useful arithmetic reaches, above 0 to 1.
-
-    Raises:
-        EncoreError: The judge's config.json does not give its dimensions.
-    """
-    shape = find_shape(rater.config.judge.model, revision=rater.config.judge.revision)
-    weight_bytes = 4 if rater.judge.identity.dtype == "float32" else 2
-    forward_flops = flops_per_token(shape) / 3  # two thirds are the backward pass
-    per_token = forward_flops / (gpu.peak_flops(weight_bytes=weight_bytes) * utilisation)
-    per_step = shape.num_parameters * weight_bytes / (1e9 * gpu.bandwidth_gb_s)
-
-    def seconds_of(counts: TokenCounts) -> float:
-        num_steps = (counts.output_tokens or 0) / _PARALLEL_REPLIES
-        return (counts.work_units * per_token + num_steps * per_step) / count
-
-    return seconds_of
 
 
 def _num_computed(ids: NDArray[np.uint32], block_size: int | None, cached_blocks: set[int]) -> int:
@@ -241,20 +204,3 @@ def _usual_output(tokenizer: ChatTokenizer, decoding: Decoding) -> float:
         replies = [json.dumps(dict.fromkeys(decoding.score_keys, score)) for score in scores]
     lengths = [len(ids) + 1 for ids in tokenizer.encode_text(replies)]
     return min(float(np.mean(lengths)), decoding.max_reply_tokens)
-
-
-def _planned_seconds(rater: ShardRater, planned: TokenCounts) -> float | None:
-    """Return the estimate for this machine's GPUs; None without GPUs or for an unknown GPU."""
-    if not (gpus := visible_gpus()) or planned.computed_tokens is None:
-        return None
-    import torch
-
-    config = rater.config
-    engines = config.engines if isinstance(config, EngineRatingConfig) else 1
-    count = len(gpus) if engines == "auto" else engines * config.judge.num_devices
-    try:
-        gpu = find_gpu(torch.cuda.get_device_name())
-        utilisation = PlanRateConfig.model_fields["utilisation"].default
-        return estimated_clock(rater, gpu, count=count, utilisation=utilisation)(planned)
-    except EncoreError:
-        return None

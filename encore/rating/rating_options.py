@@ -12,7 +12,6 @@ from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, option, unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import Decode, JudgeConfig
-from encore.model.gpus import UTILISATION
 from encore.runs.slice_options import SlicedConfig
 from encore.weighting.scheme_options import tau_option
 
@@ -273,11 +272,8 @@ class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
 
     pairs: int | None = option(None, ge=1)
     """Plan for this many pairs, of the study's mean length. Default: the study's pairs."""
-    gpu: str | None = option(None, metavar="GPU")
-    """Estimate hours on h100-80, h200-141, a100-80, l40s-48…"""
     count: int = option(1, ge=1)
-    """Number of GPUs, or, without --gpu, of machines like this one."""
-    utilisation: float = UTILISATION
+    """Number of GPUs that will rate; without GPUs, of machines like this one."""
     calibrate: int | None = option(None, ge=1, metavar="PAIRS")
     """Measure hours and replies: rate this many pairs here, as `encore rate --limit` does. The
     ratings are kept, and a larger run does not ask for them again."""

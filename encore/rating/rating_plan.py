@@ -1,13 +1,12 @@
 """Plan a rating run: calls, tokens by layout, hours and money.
 
-Tokens are counted (`encore.rating.rating_cost`). Hours are measured on a pilot, or estimated for a
-GPU from the judge's size.
+Tokens are counted (`encore.rating.rating_cost`). Hours are measured on a pilot.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import get_args
 
@@ -18,15 +17,12 @@ from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
 from encore.judges.gpu_groups import visible_gpus
-from encore.model.gpus import Gpu, find_gpu
 from encore.rating.prompts import RatingPrompt
 from encore.rating.rating_cost import (
     MAX_COUNTED_PAIRS,
-    Clock,
     TokenCounts,
     count_prompt_bytes,
     count_tokens,
-    estimated_clock,
     kv_block_size,
     recorded_tokens,
 )
@@ -38,6 +34,8 @@ from encore.runs.shard_runner import work_through
 #: middle and a high estimate of money.
 _BYTES_PER_TOKEN = (5.0, 4.0, 3.0)
 _REPLY_TOKENS = (2, 4, None)
+#: Returns the seconds that some tokens take, without the engines' start.
+_Clock = Callable[[TokenCounts], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,6 @@ class RatingPlan:
         num_counted_pairs: Number of pairs whose prompts were tokenised.
         layout: Prompt layout of the config.
         layouts: Cost by prompt layout.
-        gpu: Name of the GPU that hours are estimated for; None without ``--gpu``.
         count: Number of GPUs or machines.
         hours_origin: Phrase on where the hours come from, or why there are none.
         calibration: Cost of the calibration; None without one.
@@ -91,7 +88,6 @@ class RatingPlan:
     num_counted_pairs: int
     layout: PromptLayout
     layouts: Mapping[PromptLayout, LayoutCost]
-    gpu: str | None
     count: int
     hours_origin: str
     calibration: Pilot | None
@@ -102,19 +98,18 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
     """Plan calls, and tokens, hours and money by layout, of a rating run.
 
     Raises:
-        EncoreError: The GPU is not known, or the calibration failed; see also `open_run`.
+        EncoreError: The calibration failed; see also `open_run`.
     """
-    gpu = find_gpu(config.gpu) if config.gpu else None
     run = open_run(study, config)
     try:
         pilot = _calibrate(run, study, config, reporter) if config.calibrate else None
     finally:
         run.judge.close()
-    seconds_of, hours_origin = _clock(run, config, gpu, pilot)
+    seconds_of, hours_origin = _clock(config, pilot)
     num_pairs = config.pairs or run.pairs.num_rows
     layouts = {
         layout: _layout_cost(counts.scaled(num_pairs / run.pairs.num_rows), seconds_of, config)
-        for layout, counts in _counts_by_layout(run, pilot, is_on_cpu=not gpu).items()
+        for layout, counts in _counts_by_layout(run, pilot).items()
     }
     notes = [*_notes(run, config, pilot), *_note_on_long_rules(run, layouts)]
     if run.judge.tokenizer is None and not pilot and None not in _token_prices(config):
@@ -134,7 +129,6 @@ def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SI
         num_counted_pairs=min(run.pairs.num_rows, MAX_COUNTED_PAIRS),
         layout=config.layout,
         layouts=layouts,
-        gpu=gpu and gpu.name,
         count=config.count,
         hours_origin=hours_origin,
         calibration=pilot,
@@ -164,14 +158,12 @@ def _money_from_bytes(run: RatingRun, config: PlanRateConfig) -> list[float]:
     ]
 
 
-def _counts_by_layout(
-    run: RatingRun, pilot: Pilot | None, *, is_on_cpu: bool
-) -> dict[PromptLayout, TokenCounts]:
+def _counts_by_layout(run: RatingRun, pilot: Pilot | None) -> dict[PromptLayout, TokenCounts]:
     """Count calls and tokens of each layout; without a tokenizer, of the run's layout alone.
 
     With a pilot, replies are as long as in the pilot, and so are prompts that cannot be counted.
     """
-    block_size = kv_block_size(run.config.judge, is_on_cpu=is_on_cpu and not visible_gpus())
+    block_size = kv_block_size(run.config.judge, is_on_cpu=not visible_gpus())
     config, has_tokens = run.config, run.judge.tokenizer is not None
     layouts = get_args(PromptLayout) if has_tokens else [config.layout]
     counts, rule_set = {}, run.rater.prompts.rule_set
@@ -211,10 +203,8 @@ def _calibrate(run: RatingRun, study: Study, config: PlanRateConfig, reporter: R
     )
 
 
-def _clock(
-    run: RatingRun, config: PlanRateConfig, gpu: Gpu | None, pilot: Pilot | None
-) -> tuple[Clock | None, str]:
-    """Return the clock of the run, None if there is none, and a sentence on its origin."""
+def _clock(config: PlanRateConfig, pilot: Pilot | None) -> tuple[_Clock | None, str]:
+    """Return the clock of the run, None if there is none, and a phrase on its origin."""
     if pilot and pilot.tokens.num_calls:
         num_engines = max(1, config.count // config.judge.num_devices)
         seconds_per_unit = pilot.seconds / pilot.tokens.work_units / num_engines
@@ -224,20 +214,11 @@ def _clock(
         )
     if pilot:
         return None, "not known: the calibration's ratings were there before; calibrate more pairs"
-    if gpu is None or run.judge.tokenizer is None:
-        return None, "not known: --gpu NAME estimates them, --calibrate PAIRS measures them here"
-    try:
-        seconds_of = estimated_clock(
-            run.rater, gpu, count=config.count, utilisation=config.utilisation
-        )
-    except EncoreError as error:
-        return None, f"not known: {error}; --calibrate PAIRS measures them"
-    origin = f"estimated for {config.count} {gpu.name} at {config.utilisation:.0%} of its peak"
-    return seconds_of, origin
+    return None, "not measured on this device: --calibrate PAIRS measures them"
 
 
 def _layout_cost(
-    counts: TokenCounts, seconds_of: Clock | None, config: PlanRateConfig
+    counts: TokenCounts, seconds_of: _Clock | None, config: PlanRateConfig
 ) -> LayoutCost:
     """Return tokens, hours and money of one layout; only what has a price costs money."""
     hours = seconds_of(counts) / 3600 if seconds_of else None

@@ -17,7 +17,7 @@ def plan(
     *,
     reporter: Reporter = SILENT,
 ) -> RatingPlan | TrainingPlan:
-    """Estimate calls, tokens, hours and money of a rating, or memory and hours of a training.
+    """Estimate calls, tokens, hours and money of a rating, or memory and tokens of a training.
 
     Args:
         study: The study, or its directory; None for a training whose config has the counts.

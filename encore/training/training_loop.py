@@ -22,7 +22,7 @@ from torch import Tensor
 
 from encore.core.errors import InputError
 from encore.model.backbone_shape import BackboneShape, shape_from_config, useful_flops
-from encore.model.gpus import find_gpu
+from encore.model.gpus import peak_flops
 from encore.model.held_out_scores import HeldOutScores
 from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.distributed import local_part
@@ -240,12 +240,12 @@ def device_peak(training: Training) -> tuple[BackboneShape, float] | None:
     """
     if training.model.device.type != "cuda":
         return None
-    trunk = training.model.trunk
+    trunk, name = training.model.trunk, torch.cuda.get_device_name(training.model.device)
+    peak = peak_flops(name, weight_bytes=next(trunk.parameters()).element_size())
     with contextlib.suppress(InputError):
-        gpu = find_gpu(torch.cuda.get_device_name(training.model.device))
         shape = shape_from_config(trunk.config.to_dict(), name="trunk")
-        peak = gpu.peak_flops(weight_bytes=next(trunk.parameters()).element_size())
-        return shape, peak * training.ranks.count / OPERATION_SHARES[training.config.method]
+        if peak is not None:
+            return shape, peak * training.ranks.count / OPERATION_SHARES[training.config.method]
     return None
 
 

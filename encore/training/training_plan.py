@@ -1,6 +1,6 @@
-"""Estimate the memory and hours of a training run, without loading a model.
+"""Estimate the memory and tokens of a training run, without loading a model.
 
-Memory is the peak of one process. Hours are those of training alone, without evaluations.
+Memory is the peak of one process, by arithmetic. Time depends on the device, so it is measured.
 """
 
 from __future__ import annotations
@@ -14,14 +14,8 @@ from encore.core.model_files import local_path
 from encore.data.study_options import StudyFolder
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
-from encore.model.gpus import UTILISATION, find_gpu
 from encore.model.model_options import set_aside_option
-from encore.training.training_options import (
-    MICROBATCH_TOKENS,
-    OPERATION_SHARES,
-    Method,
-    TrainingConfig,
-)
+from encore.training.training_options import MICROBATCH_TOKENS, Method, TrainingConfig
 
 if TYPE_CHECKING:
     from encore.data.study import Study
@@ -40,15 +34,13 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 
 
 class PlanTrainConfig(StageConfig):
-    """Options of `encore plan train`: the settings that memory and time of a training depend on."""
+    """Options of `encore plan train`: what memory and tokens of a training depend on."""
 
     study: StudyFolder | None = option(None, positional=True)
     """Study whose pairs are counted; or use --pairs."""
     backbone: str = option("llama-3.1-8b", metavar="MODEL")
     """Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…"""
     revision: str | None = _BACKBONE["revision"]
-    gpu: str = option("h100-80", metavar="GPU")
-    """h100-80, h200-141, a100-80, l40s-48…"""
     recipe: str = option("full-stochastic", metavar="RECIPE")
     """full-stochastic, lora, probe or full-float32; the table has all of them."""
     pairs: int | None = option(None, ge=1)
@@ -64,7 +56,6 @@ class PlanTrainConfig(StageConfig):
     gradient_checkpointing: bool | None = _TRAINING["gradient_checkpointing"]
     epochs: int = _TRAINING["epochs"]
     lora_rank: int = _TRAINING["lora_rank"]
-    utilisation: float = UTILISATION
 
 
 class Recipe(NamedTuple):
@@ -83,11 +74,10 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeMemory:
-    """The peak memory of a recipe on one GPU, by part.
+    """The peak memory of a recipe in one process, by part.
 
     Attributes:
         options: Options of `encore train` for this recipe.
-        fits: True if the total is within the GPU's memory for tensors.
         weights_gib: Weights and adapters, in GiB.
         gradients_gib: Gradients that exist at the same time, in GiB.
         optimizer_states_gib: Both averages of AdamW, in GiB.
@@ -97,21 +87,12 @@ class RecipeMemory:
     """
 
     options: str
-    fits: bool
     weights_gib: float
     gradients_gib: float
     optimizer_states_gib: float
     activations_gib: float
     workspace_gib: float
     total_gib: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutTime:
-    """Computed tokens and hours of training with a layout."""
-
-    computed_tokens: int
-    hours: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,25 +120,21 @@ class PlannedTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Memory and time of a training run.
+    """Memory and tokens of a training run.
 
     Attributes:
         model: Backbone: ``name``, ``num_parameters`` and ``gflop_per_token`` (10^9 operations).
-        gpu: Properties of the GPU (`encore.model.gpus.Gpu`) and its ``usable_gib``.
         recipe: Name of the chosen recipe.
         recipes: Memory of each recipe by name, in the order of recommendation.
         tokens: Number and length of the pairs.
-        utilisation: Share of the GPU's peak that useful arithmetic reaches.
-        hours: Tokens and hours of the chosen recipe by layout.
+        computed_tokens: Tokens that the chosen recipe computes, by layout.
     """
 
     model: dict[str, Any]
-    gpu: dict[str, Any]
     recipe: str
     recipes: dict[str, RecipeMemory]
     tokens: PlannedTokens
-    utilisation: float
-    hours: dict[str, LayoutTime]
+    computed_tokens: dict[str, int]
 
 
 #: Recipes in the order in which they are recommended.
@@ -170,17 +147,17 @@ RECIPES = {
 
 
 def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
-    """Estimate the memory of every recipe and the hours of every layout.
+    """Estimate the memory of every recipe and the tokens of every layout.
 
     Args:
         study: Study whose pairs are counted; None uses the counts of the config.
-        config: Model, GPU and settings. A maximum length above the model's is lowered to it.
+        config: Model and settings. A maximum length above the model's is lowered to it.
 
     Raises:
-        InputError: The recipe, GPU or model is unknown, the layout does not fit the model, or its
-            chat template refuses more than ``config.max_set_aside_share`` of the pairs.
+        InputError: The recipe or model is unknown, the layout does not fit the model, or its chat
+            template refuses more than ``config.max_set_aside_share`` of the pairs.
     """
-    gpu, shape = find_gpu(config.gpu), find_shape(config.backbone, revision=config.revision)
+    shape = find_shape(config.backbone, revision=config.revision)
     if config.recipe not in RECIPES:
         raise InputError(f"recipe {config.recipe!r}: expected one of {', '.join(RECIPES)}")
     if config.layout == "prefix-shared" and not shape.is_causal:
@@ -195,36 +172,14 @@ def plan_training(study: Study | None, config: PlanTrainConfig) -> TrainingPlan:
             "num_parameters": shape.num_parameters,
             "gflop_per_token": round(flops_per_token(shape) / 1e9, 3),
         },
-        gpu=gpu._asdict() | {"usable_gib": round(gpu.usable_gib, 3)},
         recipe=config.recipe,
         recipes={
-            name: _recipe_memory(
-                recipe, shape, config, step_tokens=step_tokens, usable_gib=gpu.usable_gib
-            )
+            name: _recipe_memory(recipe, shape, config, step_tokens=step_tokens)
             for name, recipe in RECIPES.items()
         },
         tokens=tokens,
-        utilisation=config.utilisation,
-        hours=_hours_by_layout(config, shape, tokens),
+        computed_tokens=_computed_tokens(config, shape, tokens),
     )
-
-
-def misfit_message(plan: TrainingPlan) -> str | None:
-    """Return one line that says why the chosen recipe does not fit, and which one does.
-
-    None if the chosen recipe fits.
-    """
-    memory = plan.recipes[plan.recipe]
-    if memory.fits:
-        return None
-    problem = (
-        f"recipe {plan.recipe}: needs {memory.total_gib:.1f} GiB for {plan.model['name']}, "
-        f"{plan.gpu['name']} has {plan.gpu['usable_gib']:.1f} for tensors"
-    )
-    for recipe in plan.recipes.values():
-        if recipe.fits:
-            return f"{problem}; this recipe fits with {recipe.total_gib:.1f}: {recipe.options}"
-    return f"{problem}; no recipe fits: take a GPU with more memory or a smaller backbone"
 
 
 def _largest_step_tokens(config: PlanTrainConfig, tokens: PlannedTokens) -> int:
@@ -240,12 +195,7 @@ def _largest_step_tokens(config: PlanTrainConfig, tokens: PlannedTokens) -> int:
 
 
 def _recipe_memory(
-    recipe: Recipe,
-    shape: BackboneShape,
-    config: PlanTrainConfig,
-    *,
-    step_tokens: int,
-    usable_gib: float,
+    recipe: Recipe, shape: BackboneShape, config: PlanTrainConfig, *, step_tokens: int
 ) -> RecipeMemory:
     """Estimate the memory of a recipe for steps of so many tokens. Heads are too small to count.
 
@@ -273,7 +223,7 @@ def _recipe_memory(
     }
     parts["total"] = sum(parts.values())
     gib = {f"{part}_gib": round(num_bytes / _GIB, 3) for part, num_bytes in parts.items()}
-    return RecipeMemory(options=recipe.options, fits=gib["total_gib"] <= usable_gib, **gib)
+    return RecipeMemory(options=recipe.options, **gib)
 
 
 def _pass_memory(
@@ -306,26 +256,16 @@ def _pass_memory(
     return activations, workspace
 
 
-def _hours_by_layout(
+def _computed_tokens(
     config: PlanTrainConfig, shape: BackboneShape, tokens: PlannedTokens
-) -> dict[str, LayoutTime]:
-    """Return computed tokens and hours of the chosen recipe for every layout."""
-    recipe = RECIPES[config.recipe]
-    peak_flops = find_gpu(config.gpu).peak_flops(weight_bytes=recipe.weight_bytes)
-    mean_length = tokens.mean_length
-    flops = flops_per_token(shape, sequence_length=mean_length) * OPERATION_SHARES[recipe.method]
-    epochs = 1 if recipe.method == "probe" else config.epochs
+) -> dict[str, int]:
+    """Return the tokens that the chosen recipe computes with every layout."""
+    epochs = 1 if RECIPES[config.recipe].method == "probe" else config.epochs
     computed_shares = {"packed": 1.0, "sorted": 1 / (1 - _SORTED_PADDING)}
     if shape.is_causal:
         computed_shares["prefix-shared"] = 1 - _SHARED_SHARE
-    hours_by_layout = {}
-    for layout, share in computed_shares.items():
-        num_computed = 2 * tokens.num_pairs * epochs * mean_length * share
-        hours = num_computed * flops / (peak_flops * config.utilisation) / 3600
-        hours_by_layout[layout] = LayoutTime(
-            computed_tokens=round(num_computed), hours=round(hours, 3)
-        )
-    return hours_by_layout
+    num_tokens = 2 * tokens.num_pairs * epochs * tokens.mean_length
+    return {layout: round(num_tokens * share) for layout, share in computed_shares.items()}
 
 
 def _tokens_from_average(config: PlanTrainConfig) -> PlannedTokens:

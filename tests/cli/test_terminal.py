@@ -51,11 +51,12 @@ def test_with_json_an_error_is_a_json_document_and_a_line(encore, arguments, cod
     assert finished.err.startswith("error: ")
 
 
-def test_a_result_that_ends_with_an_error_is_one_json_document(encore):
-    """A plan that does not fit is printed, then refused."""
-    options = "--pairs 9 --tokens-per-response 9 --gpu a100-40 --recipe full-float32 --json"
-    finished = encore("plan", "train", *options.split())
-    assert finished.code == 1
+def test_a_result_that_ends_with_an_error_is_one_json_document(encore, tmp_path):
+    """A study is written, and then a source of which too much is set aside is named."""
+    write_lines(tmp_path / "pairs.jsonl", [*numbered_pairs(2), {"prompt": "", "chosen": "a"}])
+    options = ("--max-set-aside-share", 0, "--json")
+    finished = encore("ingest", tmp_path / "study", f"mine={tmp_path / 'pairs.jsonl'}", *options)
+    assert finished.code == 3
     assert "error" not in json.loads(finished.out)
 
 

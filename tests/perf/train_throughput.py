@@ -189,7 +189,6 @@ def _row(
         mean = training.examples.length_P.mean() / 2
         plan = PlanTrainConfig(
             backbone=SHAPE,
-            gpu=torch.cuda.get_device_name(),
             pairs=EPOCH_RESPONSES // 2,
             tokens_per_response=float(mean),
             layout=layout,
