@@ -62,7 +62,7 @@ def position_effects(ratings: Ratings) -> tuple[PositionEffect, ...]:
     rng = np.random.default_rng(SEED)
     if pairs.num_pairs > _MAX_PAIRS:
         pairs = pairs.take(rng.choice(pairs.num_pairs, _MAX_PAIRS, replace=False))
-    position_2PR = _positions(pairs, manifest.rule_ids, seed=manifest.identity["order_seed"])
+    position_2PR = _positions(pairs, manifest.rule_ids, seed=manifest.settings.get("order_seed", 0))
     sum_PSR = _sums(position_2PR, pairs.rating_2PR)
     ones_P = np.ones(pairs.num_pairs)
     effect_R1 = _effects(ones_P, sum_PSR)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkScoringConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import ComputedWith, RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
@@ -197,12 +197,14 @@ class Scorer:
         refusals.check(config.max_set_aside_share, model=opened.name)
         definition = pairs.benchmark.model_dump(include={"name", "version"})
         manifest = score_manifest(
+            config,
+            BenchmarkScoringConfig,
             opened,
             data_sha256=pairs.digest,
             num_pairs=pairs.num_pairs,
             shard_size=self.shard_size,
             refusals=refusals,
-            further_identity={"benchmark": definition, **config.identity_of_cut},
+            benchmark=definition,
         )
         folder = self.root / manifest.score_key
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]

@@ -74,7 +74,7 @@ class RowsConfig(StageConfig):
     """Seed of random schemes, and of the test of differences where prompts have several pairs."""
     num_random: int = _rows(1000, ge=1)
     """Weight vectors drawn per random scheme."""
-    beta: Beta | None = _rows(None, metavar="NUMBER|auto", since=True)
+    beta: Beta | None = _rows(None, metavar="NUMBER|auto")
     """Of a model with head 0: the factor of the rules in rows head 0 + uniform and head 0 + encore.
     Default: 1. auto: chosen on the labels of the held-out pairs. Row head 0 + best always is."""
 
@@ -89,31 +89,41 @@ class RowsConfig(StageConfig):
                 load_scheme(name)
 
 
-class BenchmarkConfig(ComputingConfig):
+class BenchmarkScoringConfig(ComputingConfig):
+    """Options with which a model scores the pairs of a benchmark."""
+
+    truncation: Literal["encore", "rewardbench"] = option("encore", group="Reading and computing")
+    """Cut of a text that is too long: encore keeps the token that every text begins with;
+    rewardbench removes the first tokens, as the rewardbench tool does."""
+
+
+class BenchmarkConfig(BenchmarkScoringConfig):
     """Configuration of `encore benchmark`: models, files of results, and rows of the table."""
 
-    model: str | None = _models(None, metavar="FOLDER_OR_ID")
+    model: str | None = _models(None, identity=False, metavar="FOLDER_OR_ID")
     """Multi-head model whose heads are weighed, made by `encore train` or `encore export`."""
-    reward_models: tuple[str, ...] = _models((), name="reward-model", metavar="NAME=FOLDER_OR_ID")
+    reward_models: tuple[str, ...] = _models(
+        (), name="reward-model", identity=False, metavar="NAME=FOLDER_OR_ID"
+    )
     """Reward model with one head that gets a row; repeatable. Also give the initial model, before
     training. The names bradley-terry-model and bradley-terry-model-initialised put the row beside
     the paper's."""
-    gate: Path | None = _models(None, metavar="DIR")
+    gate: Path | None = _models(None, identity=False, metavar="DIR")
     """Gate of `encore gate` over MODEL's heads: the paper's row MoE."""
-    results: tuple[str, ...] = _models((), metavar="[NAME=]FILE")
+    results: tuple[str, ...] = _models((), identity=False, metavar="[NAME=]FILE")
     """Results per pair, written by `encore judge` or an earlier `encore benchmark`; their rows join
     the table; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's."""
-    pairs: PairsConfig = PairsConfig()
+    pairs: PairsConfig = option(PairsConfig(), identity=False)
     rows: RowsConfig = RowsConfig()
-    ratings: StudyFolder | None = _rows(None)
+    ratings: StudyFolder | None = _rows(None, identity=False)
     """Training ratings that the weights are computed from. Default: the study's."""
-    run: str | None = _rows(None, metavar="RUN_KEY")
+    run: str | None = _rows(None, identity=False, metavar="RUN_KEY")
     """Rating run, if there are several (a prefix of its key)."""
-    judge: str | None = _rows(None)
+    judge: str | None = _rows(None, identity=False)
     """Judge whose ratings are used, if there are several."""
-    scale: str | None = _rows(None, metavar="LOW,HIGH", since=True)
+    scale: str | None = _rows(None, metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
-    rule_columns: str | None = _rows(None, metavar="NAME,NAME,...", since=True)
+    rule_columns: str | None = _rows(None, metavar="NAME,NAME,...")
     """Columns of a wide table that are rules."""
     paper: PaperTables = _rows("main")
     """Backbone of the paper's figures shown beside."""
@@ -124,20 +134,10 @@ class BenchmarkConfig(ComputingConfig):
     """Folder for our rows as records of every_eval_ever, one file a row."""
     out: Path | None = option(None, identity=False, metavar="DIR")
     """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
-    truncation: Literal["encore", "rewardbench"] = option(
-        "encore", group="Reading and computing", since=True
-    )
-    """Cut of a text that is too long: encore keeps the token that every text begins with;
-    rewardbench removes the first tokens, as the rewardbench tool does."""
     device: str | None = option(None, hidden=True, identity=False)
     """Device of the models; default: a GPU if present."""
-    row_revisions: dict[str, str] = option(dict, hidden=True)
+    row_revisions: dict[str, str] = option(dict, hidden=True, identity=False)
     """Hub revision of each --reward-model, by the row's name."""
-
-    @property
-    def identity_of_cut(self) -> dict[str, str]:
-        """Return the truncation for keys; nothing for the default, so that earlier keys stay."""
-        return {} if self.truncation == "encore" else {"truncation": self.truncation}
 
     @property
     def named_models(self) -> Mapping[str, str]:
@@ -174,7 +174,22 @@ class BenchmarkStudyConfig(BenchmarkConfig, StudyConfig):
     """Configuration of the command `encore benchmark`: with its study."""
 
 
-class JudgeBenchmarkConfig(StageConfig):
+class VerdictConfig(StageConfig):
+    """Options with which a judge compares the two answers of a pair."""
+
+    protocol: Literal["explained", "verdict-only"] | None = option(None, only_for={"by": ("pair",)})
+    """explained: the judge explains its verdict (RewardBench, the default). verdict-only: it
+    replies with the verdict alone."""
+    max_reply_tokens: int | None = option(
+        None,
+        ge=2,
+        le=8192,
+        help="A longer reply is cut off and gives no verdict. Default: 2048 explained, else "
+        f"16. With --by rating at most {MAX_RATING_REPLY_TOKENS}.",
+    )
+
+
+class JudgeBenchmarkConfig(VerdictConfig):
     """Configuration of `encore judge`: the judge, the pairs, and the protocol."""
 
     judge: JudgeConfig
@@ -184,9 +199,6 @@ class JudgeBenchmarkConfig(StageConfig):
     by: JudgeBy = option("pair")
     """pair: the judge names the better answer (RewardBench's protocol). rating: it rates both
     answers under every rule, and the weighted ratings are the reward."""
-    protocol: Literal["explained", "verdict-only"] | None = option(None, only_for={"by": ("pair",)})
-    """explained: the judge explains its verdict (RewardBench, the default). verdict-only: it
-    replies with the verdict alone."""
     rules: str | None = option(None, only_for=_BY_RATING)
     """With --by rating: encore-10 (the default), encore-20, or your own rule set (TOML)."""
     weights_from: StudyFolder | None = _weights(metavar="RATINGS")
@@ -201,13 +213,6 @@ class JudgeBenchmarkConfig(StageConfig):
     """Seed of random schemes and of the order drawn in RewardBench's protocol."""
     shard_size: int = option(100, ge=1, le=100_000)
     """Pairs per file: at most this many are lost in a crash."""
-    max_reply_tokens: int | None = option(
-        None,
-        ge=2,
-        le=8192,
-        help="A longer reply is cut off and gives no verdict. Default: 2048 explained, else "
-        f"16. With --by rating at most {MAX_RATING_REPLY_TOKENS}.",
-    )
 
     @property
     def rating(self) -> RatingConfig:

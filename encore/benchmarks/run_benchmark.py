@@ -198,9 +198,9 @@ def _identity(
     params = (row.metadata.params for row in weighed.rows)
     scorings = [of_row["scoring"] for of_row in params if "scoring" in of_row]
     return {
-        **config.identity_of_cut,
         **({"scorings": scorings} if scorings else {}),
-        "format": 1,
+        "format": 2,
+        "config": identity_of(config, BenchmarkConfig),
         "benchmark": pairs.benchmark.model_dump(include={"name", "version", "weighting", "ties"}),
         "data_sha256": pairs.digest,
         "model": None if heads is None else heads.model_identity,
@@ -209,8 +209,6 @@ def _identity(
         },
         "results": [[name, file_sha256(path)] for name, path in config.named_results],
         "ratings": None if origin is None else origin.as_dict(),
-        "rows": identity_of(config.rows),
-        "paper": config.paper,
     }
 
 

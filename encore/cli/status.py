@@ -92,13 +92,13 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
 def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.data.rating_runs import RETRIED_REASONS, null_reasons, sufficiency_note
 
-    manifest, plan = status.manifest, status.manifest.identity["plan"]
+    manifest = status.manifest
     counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
     judge = ", ".join((manifest.judge_title, *manifest.deviations))
     yield (
         f"run {manifest.run_key}  {judge}  rules {manifest.rule_set} ({len(manifest.rules)})\n"
-        f"  {counted(plan['num_pairs'], 'pair')}, {plan['shard_size']:,} a shard, "
-        f"overlong prompts: {plan['overlong']}\n"
+        f"  {counted(manifest.num_pairs, 'pair')}, {manifest.shard_size:,} a shard, "
+        f"overlong prompts: {manifest.settings.get('overlong', 'set-aside')}\n"
         f"  shards: {counts}\n"
         f"  {counted(status.total('num_ratings'), 'rating')}, "
         f"{counted(status.total('num_nulls'), 'null')}"

@@ -66,7 +66,6 @@ def option(
     positional: bool = False,
     hidden: bool = False,
     identity: bool = True,
-    since: bool = False,
     only_for: Mapping[str, Sequence[str]] | None = None,
     beside_recipe: bool = False,
     source: str | None = None,
@@ -84,8 +83,8 @@ def option(
         name: Option name on the command line, if it is not the field's.
         positional: True makes it an argument instead of an option.
         hidden: True leaves it out of the command line.
-        identity: True if it changes results and so belongs to a run's key.
-        since: True if it was added after runs existed. Its default is left out of the key.
+        identity: False if it changes no result, or leads to what stands in a run's identity by
+            itself: a judge, a rule set, the number of pairs.
         only_for: Values of another field with which this option is read, by that field's name,
             e.g. ``{"method": ("lora",)}``; see `unused_options`. None: it is always read.
         beside_recipe: True if it may be given together with a recipe: a path, an amount or the
@@ -97,7 +96,7 @@ def option(
     """
     metadata: dict[str, Any]
     metadata = {"group": group, "name": name, "source": source, "metavar": metavar}
-    metadata |= {"positional": positional, "hidden": hidden, "since": since}
+    metadata |= {"positional": positional, "hidden": hidden}
     metadata["beside_recipe"] = beside_recipe
     metadata["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
     metadata = {key: value for key, value in metadata.items() if value}
@@ -110,7 +109,7 @@ def option(
     return Field(description=help, json_schema_extra=extra, **{default_key: default}, **bounds)
 
 
-#: An option that is no part of a run's key, because it changes no result.
+#: An option whose value is no part of a run's key.
 unkeyed_option = partial(option, identity=False)
 
 
@@ -137,18 +136,26 @@ def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
     return options
 
 
-def identity_of(config: BaseModel) -> dict[str, Any]:
-    """Return the part of a config that a run's key is made of, as JSON values.
+def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Return the part of a run's identity that a config has, as JSON values.
 
-    It leaves out fields that change no result. It also leaves out the default of a field that was
-    added later, so that the keys of existing runs stay.
+    It holds the values that are not the default, so an option that is added changes no key of a run
+    without it, and one that is given always does.
+
+    Args:
+        config: The config.
+        kind: Class of the config whose fields count, if it is not the config's own: that of a run
+            whose options a command has beside others.
     """
-    dumped = config.model_dump(mode="json")
-    identity: dict[str, Any] = {}
-    for name, field in type(config).model_fields.items():
-        metadata, value = option_metadata(field), getattr(config, name)
-        is_default = value == field.get_default(call_default_factory=True)
-        is_left_out = metadata.get("since") and is_default
-        if metadata.get("identity", True) and not is_left_out:
-            identity[name] = identity_of(value) if isinstance(value, BaseModel) else dumped[name]
-    return identity
+    fields = (kind or type(config)).model_fields
+    given = {
+        name
+        for name, field in fields.items()
+        if option_metadata(field).get("identity", True)
+        and getattr(config, name) != field.get_default(call_default_factory=True)
+    }
+    dumped = config.model_dump(mode="json", include=given)
+    for name in given:
+        if isinstance(value := getattr(config, name), BaseModel):
+            dumped[name] = identity_of(value)
+    return dumped

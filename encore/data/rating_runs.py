@@ -77,10 +77,10 @@ class RatingManifest(JudgedManifest):
     @property
     def deviations(self) -> tuple[str, ...]:
         """Return the layout and the decoding if they differ from the paper's."""
-        decoding = self.identity["decoding"]
-        thinking = "thinking left out" if decoding.get("thinking_marks") else None
-        settings = (self.identity.get("layout"), decoding.get("kind"), thinking)
-        return tuple(setting for setting in settings if setting)
+        settings = self.settings
+        thinking = "thinking left out" if settings.get("strip_thinking") else None
+        deviations = (settings.get("layout"), settings.get("decode"), thinking)
+        return tuple(deviation for deviation in deviations if deviation)
 
     @property
     def rule_ids(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class RatingManifest(JudgedManifest):
     @property
     def asks_all_rules(self) -> bool:
         """Return True if a call of the judge asks for the ratings under all rules."""
-        return bool(self.identity.get("layout") == "all-rules")
+        return bool(self.settings.get("layout") == "all-rules")
 
     @property
     def calls_per_pair(self) -> int:

@@ -88,11 +88,11 @@ class JudgeConfig(StageConfig):
     work. Texts are sent there. Parameters such as ?api-version=2024-10-21 are sent with every
     request."""
     served_models: tuple[Annotated[str, Field(min_length=1)], ...] = _http(
-        (), name="served-model", identity=True, since=True, metavar="NAME"
+        (), name="served-model", identity=True, metavar="NAME"
     )
     """Accept answers under this name too, as deployments and gateways give them; repeatable. The
     judge's name, with a prefix or a date, is accepted without it."""
-    tokenizer: str | None = _http(None, identity=True, since=True, metavar="FOLDER_OR_ID")
+    tokenizer: str | None = _http(None, identity=True, metavar="FOLDER_OR_ID")
     """The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and replies
     equal those of --backend vllm. Default: chat completions."""
     concurrency: int = _http(64, ge=1, le=4096)
@@ -105,12 +105,10 @@ class JudgeConfig(StageConfig):
     api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
     """Environment variable that holds the server's key, if it needs one."""
     request_fields: dict[str, JsonValue] = _http(
-        dict, name="request-field", identity=True, since=True, metavar="NAME=JSON"
+        dict, name="request-field", identity=True, metavar="NAME=JSON"
     )
     """Adds a field to the body of each request, or replaces it, e.g. top_p=0.9; repeatable."""
-    omit_fields: tuple[str, ...] = _http(
-        (), name="omit-field", identity=True, since=True, metavar="NAME"
-    )
+    omit_fields: tuple[str, ...] = _http((), name="omit-field", identity=True, metavar="NAME")
     """Leaves a field out of the body of each request, e.g. temperature; repeatable."""
     headers: dict[str, str] = _http(dict, name="header", metavar="NAME=ENV:VARIABLE")
     """Sends a header whose value is read from an environment variable; repeatable."""

@@ -86,7 +86,7 @@ def _rating_method(manifest: RatingManifest) -> dict[str, Any]:
     method = {name: value for name, value in identity.items() if name not in _DATA_PARTS}
     if manifest.asks_all_rules:  # all rules of the prompt bear on each rating
         method["rules_sha256"] = identity["rules_sha256"]
-    return method | {"overlong": identity["plan"]["overlong"]}
+    return method
 
 
 def _run_dirs(ratings_dir: Path) -> list[Path]:

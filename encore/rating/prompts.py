@@ -17,7 +17,7 @@ from encore.data.rule_order import rule_order
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
-from encore.rating.rating_options import PromptLayout
+from encore.rating.rating_options import PromptLayout, labels_of
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\
@@ -148,14 +148,13 @@ class RatingPrompt:
         return sentences
 
 
-def prompt_of(identity: Mapping[str, Any]) -> RatingPrompt:
-    """Return the prompt layout of a run with this identity."""
-    decoding = identity["decoding"]
-    labels = decoding["labels"] if decoding.get("kind") == "expected" else ()
+def prompt_of(settings: Mapping[str, Any]) -> RatingPrompt:
+    """Return the prompt of a run with these options (`RatingManifest.settings`)."""
+    decode = settings.get("decode", "text")
     return RatingPrompt(
-        layout=identity.get("layout", "paper"),
-        labels=tuple(labels),
-        order_seed=identity.get("order_seed", 0),
+        layout=settings.get("layout", "paper"),
+        labels=labels_of(decode, settings.get("scale")) if decode == "expected" else (),
+        order_seed=settings.get("order_seed", 0),
     )
 
 

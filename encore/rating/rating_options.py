@@ -40,6 +40,13 @@ DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
 }
 
 
+def labels_of(decode: Decode, scale: str | None) -> tuple[str, ...]:
+    """Return the labels of a scale, lowest first; empty for decode ``text``."""
+    if scale is None or decode == "text":
+        return DEFAULT_SCALES[decode]
+    return tuple(scale.split(","))
+
+
 def _checked_scale(text: str) -> str:
     labels = [label.strip() for label in text.split(",")]
     if len(labels) < 2 or len(set(labels)) != len(labels) or not all(labels):
@@ -57,45 +64,42 @@ def _checked_marks(text: str) -> str:
 class RatingConfig(StageConfig):
     """Options of one rating run: every response of a study under every rule of a set."""
 
-    judge: JudgeConfig
-    rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
+    judge: JudgeConfig = option(identity=False)  # the opened judge has an identity of its own
+    rules: str = unkeyed_option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
     """encore-10, encore-20, or the path of your own rule set (TOML)."""
-    shard_size: int = option(1000, ge=1, le=100_000, beside_recipe=True)
+    shard_size: int = unkeyed_option(1000, ge=1, le=100_000, beside_recipe=True)
     """Pairs per shard. A shard is one file; a crash loses at most the shard in progress."""
-    limit: int | None = option(None, ge=1, beside_recipe=True)
+    limit: int | None = unkeyed_option(None, ge=1, beside_recipe=True)
     """Pilot: rate only this many pairs, a fair sample by content hash."""
     overlong: Literal["set-aside", "truncate-left"] = option("set-aside")
     """What happens to a prompt that is longer than the judge's context. set-aside: its rating is
     null, with the reason. truncate-left: the conversation's oldest text is cut. Both are counted.
     """
-    layout: PromptLayout = option("paper", since=True, source="appendix Prompts")
+    layout: PromptLayout = option("paper", source="appendix Prompts")
     """Layout of the prompt. paper: the rule, then the conversation. conversation-first: the other
     way round, so that all rules of a response share most of their prompt, which is then computed
     once. demand-first: the same, with the demand for a score before the rule too. all-rules: one
     call for all rules of a response, which then influence each other; see --check."""
-    order_seed: int = option(0, ge=0, since=True)
+    order_seed: int = option(0, ge=0)
     """Seed of the order in which --layout all-rules lists the rules. It is drawn for each response.
     """
-    decode: Decode = option("text", since=True)
+    decode: Decode = option("text")
     """text: the judge writes a number. choice: it may write the labels of --scale only. expected:
     one token; the most likely label is the rating, the labels' probabilities are kept beside it."""
     scale: Annotated[str, AfterValidator(_checked_scale)] | None = option(
-        None,
-        since=True,
-        metavar="LABELS",
-        examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"],
+        None, metavar="LABELS", examples=["0,1,2,3,4,5,6,7,8,9", "0.0,0.25,0.5,0.75,1.0"]
     )
     """Labels for --decode choice and expected, with commas, the lowest first. Numbers from 0 to 1
     are ratings as they stand; other labels are evenly spaced. Default for choice: 0.0 to 1.0 in
     tenths. Default for expected, whose labels are single tokens: the digits."""
-    min_label_mass: float = option(0.5, gt=0, le=1, since=True)
+    min_label_mass: float = option(0.5, gt=0, le=1)
     """For --decode expected: if the labels together are less likely than this, the rating is null.
     """
     max_reply_tokens: int = option(16, ge=2, le=MAX_THINKING_REPLY_TOKENS)
     """A longer reply is cut off and therefore null. A judge that thinks first needs thousands.
     --layout all-rules adds 16 for each further rule."""
     strip_thinking: Annotated[str, AfterValidator(_checked_marks)] | None = option(
-        None, since=True, metavar="MARK", examples=["think", "[THINK],[/THINK]"]
+        None, metavar="MARK", examples=["think", "[THINK],[/THINK]"]
     )
     """Leave out what a judge thinks before its rating: think removes what stands between <think>
     and </think>, also where only </think> is in the reply. Two marks of another form are separated
@@ -108,9 +112,7 @@ class RatingConfig(StageConfig):
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the labels of the scale in use, lowest first; empty for decode ``text``."""
-        if self.scale is None or self.decode == "text":
-            return DEFAULT_SCALES[self.decode]
-        return tuple(self.scale.split(","))
+        return labels_of(self.decode, self.scale)
 
     def as_rating(self, **changes: Any) -> RatingConfig:
         """Return the options of the rating run alone, with some of them changed."""

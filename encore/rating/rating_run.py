@@ -52,6 +52,7 @@ from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
+from encore.runs.identity import run_identity
 from encore.runs.run_files import ShardTable, inspect_shards, journal_path, state_of_shard
 from encore.runs.run_manifest import Shard, run_key_of
 from encore.runs.shard_listing import ShardListing
@@ -433,35 +434,18 @@ def rater_of(
 
 
 def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
-    """Return the identity of a run, whose hash is its key. It holds newer options only if used."""
-    config, decoding = rater.config, rater.decoding
-    decoding_fields: dict[str, Any] = {
-        "temperature": 0.0,
-        "max_reply_tokens": decoding.max_reply_tokens,
-        "parser": PARSER_VERSION,
-    }
-    if decoding.kind != "text":
-        decoding_fields |= {"kind": decoding.kind, "labels": list(decoding.labels)}
-    if decoding.thinking_marks is not None:
-        decoding_fields["thinking_marks"] = list(decoding.thinking_marks)
-    if decoding.kind == "expected":
-        decoding_fields["min_label_mass"] = config.min_label_mass
-    identity = {
-        "format": 1,
-        "judge": dataclasses.asdict(rater.judge.identity),
-        "prompt_sha256": rater.prompts.template.digest,
-        "rules_sha256": rater.prompts.rule_set.digest,
-        "decoding": decoding_fields,
-        "data_sha256": data_sha256,
-        "plan": {
-            "order": PLAN_ORDER,
-            "shard_size": config.shard_size,
-            "num_pairs": num_pairs,
-            "overlong": config.overlong,
-        },
-    }
-    if rater.prompts.responses != RESPONSES:
-        identity["responses"] = list(rater.prompts.responses)
-    if config.layout == "all-rules":
-        identity["order_seed"] = config.order_seed
-    return identity if config.layout == "paper" else identity | {"layout": config.layout}
+    """Return the identity of a run, whose hash is its key."""
+    config, prompts = rater.config, rater.prompts
+    return run_identity(
+        config,
+        kind=RatingConfig,
+        order=PLAN_ORDER,
+        num_pairs=num_pairs,
+        shard_size=config.shard_size,
+        judge=dataclasses.asdict(rater.judge.identity),
+        prompt_sha256=prompts.template.digest,
+        rules_sha256=prompts.rule_set.digest,
+        data_sha256=data_sha256,
+        parser=PARSER_VERSION,
+        responses=None if prompts.responses == RESPONSES else list(prompts.responses),
+    )

@@ -24,6 +24,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
 from encore.rules.pool import PoolRule
 from encore.rules.rules_options import QuestionConfig
+from encore.runs.identity import run_identity
 from encore.runs.run_files import ShardTable, run_status
 from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
@@ -153,13 +154,15 @@ def texts_digest(rules: Sequence[PoolRule]) -> str:
 def _manifest(
     plan: Sequence[PoolRule], kind: type[RuleRun], config: QuestionConfig, *, judge: Judge
 ) -> RuleRun:
-    identity = {
-        "format": 1,
-        "question": kind.DOING,
-        "judge": dataclasses.asdict(judge.identity),
-        "prompt_sha256": hashlib.sha256(kind.TEMPLATE.encode()).hexdigest(),
-        "rules_sha256": texts_digest(plan),
-        "decoding": {"temperature": 0.0, "max_reply_tokens": config.max_reply_tokens},
-        "plan": {"order": "rule_id", "shard_size": _SHARD_SIZE, "num_pairs": len(plan)},
-    }
+    identity = run_identity(
+        config,
+        kind=QuestionConfig,
+        order="rule_id",
+        num_pairs=len(plan),
+        shard_size=_SHARD_SIZE,
+        question=kind.DOING,
+        judge=dataclasses.asdict(judge.identity),
+        prompt_sha256=hashlib.sha256(kind.TEMPLATE.encode()).hexdigest(),
+        rules_sha256=texts_digest(plan),
+    )
     return kind(run_key=run_key_of(identity), identity=identity, versions=package_versions())

@@ -19,7 +19,7 @@ ALL = "ALL"
 class PoolConfig(StageConfig):
     """Options of a stage that reads one pool."""
 
-    pool: Path = option(positional=True, metavar="POOL")
+    pool: Path = option(identity=False, positional=True, metavar="POOL")
     """File with principles or rules: .toml, .csv with a header or .jsonl; or encore-10 or
     encore-20."""
 
@@ -63,7 +63,7 @@ class LintConfig(StageConfig):
 class QuestionConfig(PoolConfig):
     """Options of a stage that asks a judge a question about each rule of a pool."""
 
-    judge: JudgeConfig | None = None
+    judge: JudgeConfig | None = option(None, identity=False)
     max_reply_tokens: int = option(16, ge=2, le=MAX_RATING_REPLY_TOKENS)
     """A longer reply is cut off, and its rating is null."""
 

@@ -119,6 +119,11 @@ class RunManifest(BaseModel):
         raise NotImplementedError
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """Return the options of the run that are not the default, by the names of the config."""
+        return dict(self.identity.get("config", {}))
+
+    @property
     def num_pairs(self) -> int:
         """Return the number of pairs in the plan."""
         return int(self.identity["plan"]["num_pairs"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from encore.core.config import option, unkeyed_option
+from encore.core.config import unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.model.model_options import ComputingConfig
 from encore.runs.slice_options import SlicedConfig
@@ -16,14 +16,14 @@ from encore.runs.slice_options import SlicedConfig
 class ScoringConfig(ComputingConfig):
     """Options of one scoring: every response of a study under every head of a reward model."""
 
-    model: str = option(metavar="FOLDER_OR_ID")
+    model: str = unkeyed_option(metavar="FOLDER_OR_ID")
     """A training run or its model folder, an export, or any plain …ForSequenceClassification with a
     linear head, as a folder or a hub id."""
     out: Path | None = unkeyed_option(None, metavar="DIR")
     """The scores' folder. Default: STUDY/scores/KEY, a key of model, data and plan."""
-    limit: Annotated[int, Field(ge=1)] | None = option(None)
+    limit: Annotated[int, Field(ge=1)] | None = unkeyed_option(None)
     """Pilot: score this many pairs, drawn by content hash."""
-    shard_size: int = option(1000, ge=1, le=100_000)
+    shard_size: int = unkeyed_option(1000, ge=1, le=100_000)
     """Pairs in each file."""
 
 

@@ -33,6 +33,7 @@ from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
+from encore.runs.identity import run_identity
 from encore.runs.run_files import ShardTable, run_status
 from encore.runs.run_manifest import Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
@@ -130,6 +131,8 @@ def score_study(
     )
     refusals.check(config.max_set_aside_share, model=model.name)
     manifest = score_manifest(
+        config,
+        ScoringConfig,
         model,
         data_sha256=data_digest_of(all_pairs),
         refusals=refusals,
@@ -191,6 +194,8 @@ def _result(
 
 
 def score_manifest(
+    config: ComputingConfig,
+    kind: type[ComputingConfig],
     opened: OpenedModel,
     *,
     data_sha256: str,
@@ -198,32 +203,37 @@ def score_manifest(
     shard_size: int,
     refusals: TemplateRefusals | None = None,
     synthetic: Sequence[str] = (),
-    further_identity: Mapping[str, Any] | None = None,
+    benchmark: Mapping[str, Any] | None = None,
 ) -> ScoreManifest:
     """Return the manifest of a scoring, whose identity determines the scores and the shards.
 
     Args:
+        config: What is asked of the model.
+        kind: Class of the config whose fields count.
         opened: The reward model.
         data_sha256: SHA-256 of all pairs of the data.
         num_pairs: Number of pairs to score.
         shard_size: Number of pairs in each file.
         refusals: Pairs that the model's chat template refuses; None: there are none.
         synthetic: Parts of the data that are synthetic, in words.
-        further_identity: Further ingredients of the scores, e.g. a benchmark's version.
+        benchmark: Name and version of the benchmark whose pairs are scored.
 
     Raises:
         InputError: The name of a head cannot be the name of a column.
     """
     head_scores.head_scores_schema(opened.model.head_ids)
-    identity = {
-        "format": 1,
-        "model_digest": opened.digest,
-        "head_ids": list(opened.model.head_ids),
-        "mean": opened.model.mean_R.tolist(),
-        "data_sha256": data_sha256,
-        "plan": {"order": "pair_id", "shard_size": shard_size, "num_pairs": num_pairs},
-        **(further_identity or {}),
-    }
+    identity = run_identity(
+        config,
+        kind=kind,
+        order="pair_id",
+        num_pairs=num_pairs,
+        shard_size=shard_size,
+        model_digest=opened.digest,
+        head_ids=list(opened.model.head_ids),
+        mean=opened.model.mean_R.tolist(),
+        data_sha256=data_sha256,
+        benchmark=benchmark,
+    )
     training = opened.metadata.get("config") or {}
     share, seed = training.get("evaluation_share"), training.get("seed", 0)
     synthetic_parts = opened.metadata.get("synthetic", ())

@@ -23,6 +23,7 @@ from encore.core.reporting import Reporter
 from encore.core.versions import package_versions
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
+from encore.runs.identity import run_identity
 from encore.runs.run_files import ShardTable
 from encore.runs.run_manifest import RunManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
@@ -97,13 +98,15 @@ def score_labelled(
     if _ID_COLUMN in head_ids:
         raise InputError(f"head {_ID_COLUMN!r}: a column of the scores already has this name")
     id_N = [_response_id(response) for response in responses]
-    identity = {
-        "format": 1,
-        "model_digest": opened.digest,
-        "head_ids": list(head_ids),
-        "data_sha256": hashlib.sha256("".join(id_N).encode()).hexdigest(),
-        "plan": {"order": "file", "shard_size": SHARD_SIZE, "num_pairs": len(responses)},
-    }
+    identity = run_identity(
+        None,
+        order="file",
+        num_pairs=len(responses),
+        shard_size=SHARD_SIZE,
+        model_digest=opened.digest,
+        head_ids=list(head_ids),
+        data_sha256=hashlib.sha256("".join(id_N).encode()).hexdigest(),
+    )
     manifest = LabelledScoreManifest(
         score_key=run_key_of(identity),
         identity=identity,

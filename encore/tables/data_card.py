@@ -64,7 +64,6 @@ def data_set_card(
     run = status.manifest
     judge = run.identity["judge"]
     settings = {name: judge[name] for name in ("revision", "backend", "dtype") if name in judge}
-    overlong = run.identity["plan"].get("overlong", "unknown")
     # The database has the provenance of all runs; a data set contains only one.
     unpublished_runs = {
         f"run {run_status.manifest.run_key}"
@@ -97,6 +96,6 @@ def data_set_card(
         licences_of=licences_of,
         status=status,
         run=run,
-        settings=settings | run.identity.get("decoding", {}) | {"over-long prompts": overlong},
+        settings={**settings, **run.settings},
         provenance=[fact for fact in provenance(tables) if fact[0] not in unpublished_runs],
     )

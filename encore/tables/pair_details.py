@@ -87,7 +87,7 @@ def pair_in_run(
     """
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
     rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
-    rules, prompt = [Rule(**rule) for rule in manifest.rules], prompt_of(manifest.identity)
+    rules, prompt = [Rule(**rule) for rule in manifest.rules], prompt_of(manifest.settings)
     ratings = []
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))

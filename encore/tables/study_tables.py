@@ -271,9 +271,9 @@ def _run_row(status: RatingStatus) -> dict[str, Any]:
         "num_done": status.count("done"),
         "is_complete": status.is_complete,
         "is_synthetic_judge": bool(manifest.synthetic),
-        "layout": identity.get("layout", "paper"),
-        "decode": identity["decoding"].get("kind", "text"),
-        "overlong": identity["plan"].get("overlong"),
+        "layout": manifest.settings.get("layout", "paper"),
+        "decode": manifest.settings.get("decode", "text"),
+        "overlong": manifest.settings.get("overlong", "set-aside"),
         "identity": _json(identity),
         "versions": _json(dict(manifest.versions)),
     }

@@ -210,6 +210,7 @@ def _metadata(job: _Job, *, backbone: Mapping[str, Any]) -> dict[str, Any]:
     is_demo = is_demo_judge(backbone["revision"])
     backbone_marks = ["backbone (the demonstration judge)"] if is_demo else []
     return {
+        "config": job.config.training.model_dump(mode="json"),
         "backbone_name": str(backbone["name"]),
         "num_pairs": len(job.split.train_rows),
         "num_evaluation_pairs": len(job.split.evaluation_rows),

@@ -75,7 +75,7 @@ class TrainingConfig(StageConfig):
     a CPU."""
     optimizer: OptimizerName = _memory_option("auto", only_for=_WITH_STEPS)
     """Optimizer; auto: adamw-stochastic for bfloat16 weights, adamw for float32 weights."""
-    clip_gradient: float | None = _step_option(None, gt=0, since=True)
+    clip_gradient: float | None = _step_option(None, gt=0)
     """Largest norm of each parameter's gradient; a larger gradient is scaled down. Default: no
     clipping. TRL clips the norm of the whole gradient at 1.0 (max_grad_norm)."""
     lora_rank: int = _memory_option(64, ge=1, only_for=_WITH_ADAPTERS)
@@ -96,12 +96,12 @@ class TrainingConfig(StageConfig):
     """Start of every head. zero: 0; probe: its solution on the frozen backbone, for small backbones
     and few steps (Kumar et al., 2022); own: the backbone's head with one label, for objective
     bradley-terry."""
-    preference_head: PreferenceHead = option("none", group="Steps", since=True)
+    preference_head: PreferenceHead = option("none", group="Steps")
     """Head 0, a reward head before the heads of the rules. joint: it learns preferences in the same
     steps, and starts at the backbone's head with one label if there is one; frozen: it stays this
     head, and no preference is learnt; none: no head 0."""
     rating_loss_weight: float = _step_option(
-        1.0, gt=0, since=True, only_for={**_WITH_STEPS, "preference_head": ("joint",)}
+        1.0, gt=0, only_for={**_WITH_STEPS, "preference_head": ("joint",)}
     )
     """Weight of the loss of ratings beside that of preferences (SMORM's lambda: 1 in its script,
     0.1 in its class)."""

@@ -65,7 +65,7 @@ def _one_rule_run(ratings_dir: Path, manifest: RatingManifest) -> Path | None:
         is_same = all(candidate.identity.get(part) == identity[part] for part in _SHARED_PARTS)
         num_pairs = num_computed_pairs(run_dir, candidate) if is_same else 0
         if num_pairs and not candidate.asks_all_rules:
-            kinds = [run.identity["decoding"].get("kind") for run in (candidate, manifest)]
-            rank = (kinds[0] == kinds[1], "layout" not in candidate.identity, num_pairs)
+            decodes = [run.settings.get("decode") for run in (candidate, manifest)]
+            rank = (decodes[0] == decodes[1], "layout" not in candidate.settings, num_pairs)
             ranked_runs.append((rank, run_dir))
     return max(ranked_runs)[1] if ranked_runs else None

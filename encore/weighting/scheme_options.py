@@ -47,7 +47,7 @@ class SchemeOptions(StageConfig):
     seed: int = seed_option(0)
     k: int = k_option(DEFAULT_K)
     rule: str | None = rule_option()
-    labels: int | None = option(None, ge=1, since=True, metavar="N")
+    labels: int | None = option(None, ge=1, metavar="N")
     """Number of pairs whose labels schemes bradley-terry and shrunk learn from: the first ones by
     content hash. Default: all pairs that every rule rated."""
 

@@ -67,11 +67,11 @@ class WeightChoice(StageConfig):
     """The rating run, if there are several: a unique prefix of its key."""
     judge: str | None = _choice()
     """The judge whose ratings are read, if there are several."""
-    scale: str | None = _choice(metavar="LOW,HIGH", since=True)
+    scale: str | None = _choice(metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
-    rule_columns: str | None = _choice(metavar="NAME,NAME,...", since=True)
+    rule_columns: str | None = _choice(metavar="NAME,NAME,...")
     """Columns of a wide table that are rules."""
-    beta: Beta | None = _choice(metavar="NUMBER|auto", since=True)
+    beta: Beta | None = _choice(metavar="NUMBER|auto")
     """Of a model with head 0: reward = z(head 0) + beta × z(weighted rules). Default: 1, without
     labels. auto: chosen on the labels of the held-out pairs, 0 where rules do not help."""
 

@@ -189,7 +189,7 @@ def _folders_with(study: Study, pattern: str, extra_folders: Iterable[Path]) -> 
 def _training_run(folder: Path, study: Study) -> StudyRun:
     manifest, result = _read_json(folder / "training.json"), _read_json(folder / "result.json")
     identity, key = manifest["identity"], manifest["run_key"]
-    objective = identity.get("config", {}).get("objective", "training")
+    objective = manifest["config"]["objective"]
     left_out: dict[str, Any] = {"identity": {}, "notes": {}, "synthetic": {}}  # text, not settings
     settings = _flat({**identity, **manifest, **left_out}, ".")
     checkpoints = sorted(folder.glob("checkpoints/step-*"))

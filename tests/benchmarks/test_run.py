@@ -167,7 +167,7 @@ def test_every_ingredient_of_a_benchmark_changes_the_key_of_its_head_scores(open
     for part, changed in {
         "benchmark.version": identity(dataclasses.replace(PAIRS, benchmark=newer)),
         "data_sha256": identity(dataclasses.replace(PAIRS, digest="1" * 64)),
-        "truncation": identity(config=BenchmarkConfig(truncation="rewardbench")),
+        "config.truncation": identity(config=BenchmarkConfig(truncation="rewardbench")),
         "plan.shard_size": identity(shard_size=3),
     }.items():
         assert differing_parts(identity(), changed) == {part}
@@ -364,13 +364,13 @@ def test_every_ingredient_changes_a_tables_key(study, world, tmp_path):
         "model.digest": {"model": str(tmp_path / "model")},
         "model.gate": {"gate": world / "gate"},
         "ratings.ratings_sha256": {"ratings": ratings},
-        "rows.schemes": {"schemes": ("encore",)},
-        "rows.taus": {"taus": (1.0,)},
-        "rows.k": {"k": 2},
-        "rows.seed": {"seed": 1},
-        "rows.num_random": {"num_random": 11},
-        "paper": {"paper": "none"},
-        "truncation": {"truncation": "rewardbench"},
+        "config.rows.schemes": {"schemes": ("encore",)},
+        "config.rows.taus": {"taus": (1.0,)},
+        "config.rows.k": {"k": 2},
+        "config.rows.seed": {"seed": 1},
+        "config.rows.num_random": {"num_random": 11},
+        "config.paper": {"paper": "none"},
+        "config.truncation": {"truncation": "rewardbench"},
     }.items():
         changed = run(study, world, **change)
         assert differing_parts(identity_of(first), identity_of(changed)) == {parts}, change

@@ -226,7 +226,7 @@ def test_a_reply_may_have_the_tokens_of_all_rules(study):
 
 def test_seed_and_layout_are_in_the_key_and_other_options_are_refused(study):
     first = identity_in(study, **ALL)
-    assert differing_parts(first, identity_in(study, **ALL, order_seed=1)) == {"order_seed"}
+    assert differing_parts(first, identity_in(study, **ALL, order_seed=1)) == {"config.order_seed"}
     with pytest.raises(ValidationError, match="--decode text or choice"):
         config(**ALL, decode="expected")
     with pytest.raises(ValidationError, match="belongs to --layout all-rules"):

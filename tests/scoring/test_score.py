@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,10 +15,11 @@ from encore.core.errors import EncoreError, EveryShardError, InputError
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
-from encore.model.open_model import open_reward_model
+from encore.model.open_model import OpenedModel, open_reward_model
 from encore.runs.run_files import run_status
 from encore.scoring import scoring_run
 from encore.scoring.head_scores import ScoreManifest
+from encore.scoring.scoring_options import ScoringConfig
 from encore.scoring.scoring_run import score_manifest
 from tests.scoring.conftest import NUM_PAIRS
 from tests.worlds.scorings import make_model, score, score_pairs
@@ -93,8 +95,12 @@ def test_cut_responses_are_counted_also_when_nothing_is_computed(study, model):
 
 
 def test_every_ingredient_changes_the_key(opened, tmp_path):
+    def manifest(model: OpenedModel, **plan: Any) -> ScoreManifest:
+        settings = {name: plan.pop(name) for name in ("dtype", "layout") if name in plan}
+        return score_manifest(ScoringConfig(model="m", **settings), ScoringConfig, model, **plan)
+
     plan = {"data_sha256": "d", "num_pairs": NUM_PAIRS, "shard_size": SHARD_SIZE}
-    key = score_manifest(opened, **plan).key
+    key = manifest(opened, **plan).key
     other_mean = open_reward_model(make_model(tmp_path / "mean"))
     other_mean.model.mean_R[0] = 0.75
     other_heads = open_reward_model(make_model(tmp_path / "heads", head_ids=("a", "b", "c")))
@@ -102,11 +108,12 @@ def test_every_ingredient_changes_the_key(opened, tmp_path):
         dataclasses.replace(model, digest=opened.digest) for model in (other_mean, other_heads)
     ]
     models = [dataclasses.replace(opened, digest="another"), *models_of_one_digest]
-    keys = [score_manifest(model, **plan).key for model in models]
-    plan_changes = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7})
-    keys += [score_manifest(opened, **plan | change).key for change in plan_changes]
+    keys = [manifest(model, **plan).key for model in models]
+    plan_changes = ({"data_sha256": "e"}, {"num_pairs": 7}, {"shard_size": 7}, {"dtype": "float32"})
+    keys += [manifest(opened, **plan | change).key for change in plan_changes]
     assert len({key, *keys}) == 1 + len(keys)
-    assert score_manifest(dataclasses.replace(opened, name="another name"), **plan).key == key
+    assert manifest(dataclasses.replace(opened, name="another name"), **plan).key == key
+    assert manifest(opened, layout="single", **plan).key == key
 
 
 # --- what fails -----------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig, VerdictConfig
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.judging import pairwise_protocol
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
+from encore.runs.identity import run_identity
 from encore.runs.run_files import ShardTable, run_status
 from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
@@ -124,32 +125,31 @@ def judge_pairs(
     return _read(folder, manifest, plan)
 
 
-def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig) -> JudgingManifest:
+def _way_of_asking(config: VerdictConfig) -> tuple[str, int]:
+    """Return the protocol, and the largest number of tokens of a reply."""
     protocol = config.protocol or "explained"
-    max_reply_tokens = config.max_reply_tokens or pairwise_protocol.MAX_REPLY_TOKENS[protocol]
+    return protocol, config.max_reply_tokens or pairwise_protocol.MAX_REPLY_TOKENS[protocol]
+
+
+def _manifest(pairs: BenchmarkPairs, judge: Judge, config: JudgeBenchmarkConfig) -> JudgingManifest:
+    protocol, max_reply_tokens = _way_of_asking(config)
     context = judge.identity.max_model_len
     if judge.tokenizer is not None and max_reply_tokens >= context:
         raise InputError(
             f"replies of up to {max_reply_tokens} tokens leave no room for a prompt in the judge's "
             f"context of {context}; give --max-reply-tokens, or --protocol verdict-only"
         )
-    identity = {
-        "format": 1,
-        "judge": dataclasses.asdict(judge.identity),
-        "protocol": protocol,
-        "prompt_sha256": pairwise_protocol.prompt_digest(protocol),
-        "decoding": {
-            "temperature": 0.0,
-            "max_reply_tokens": max_reply_tokens,
-            "parser": pairwise_protocol.VERDICT_PARSER_VERSION,
-        },
-        "data_sha256": pairs.digest,
-        "plan": {
-            "order": "subset, row_id, pair_id",
-            "shard_size": config.shard_size,
-            "num_pairs": pairs.num_pairs,
-        },
-    }
+    identity = run_identity(
+        config,
+        kind=VerdictConfig,
+        order="subset, row_id, pair_id",
+        num_pairs=pairs.num_pairs,
+        shard_size=config.shard_size,
+        judge=dataclasses.asdict(judge.identity),
+        prompt_sha256=pairwise_protocol.prompt_digest(protocol),
+        parser=pairwise_protocol.VERDICT_PARSER_VERSION,
+        data_sha256=pairs.digest,
+    )
     return JudgingManifest(
         judging_key=run_key_of(identity),
         identity=identity,
@@ -167,16 +167,15 @@ def _ask(
     report_rows: ReportRows,
 ) -> pa.Table:
     """Return the verdicts on pairs. A prompt that is too long is not sent: answers are not cut."""
+    protocol, max_reply_tokens = _way_of_asking(VerdictConfig(**manifest.settings))
     questions = [(index, order) for index in indices for order in ORDERS]
     texts = (
         pairwise_protocol.render_comparison(
-            pairs.pairs[index],
-            is_chosen_first=order == ORDERS[0],
-            protocol=manifest.identity["protocol"],
+            pairs.pairs[index], is_chosen_first=order == ORDERS[0], protocol=protocol
         )
         for index, order in questions
     )
-    decoding = Decoding(max_reply_tokens=manifest.identity["decoding"]["max_reply_tokens"])
+    decoding = Decoding(max_reply_tokens=max_reply_tokens)
     prompts = encode_prompts(judge, texts, decoding=decoding)
     sessions = [pairs.pairs[index].pair_id for index, _ in questions]
     replies = ask_judge(

@@ -107,8 +107,8 @@ def test_the_same_pairs_in_any_order_are_judged_once(tmp_path):
 #: By the part of the identity that changes. The length of replies follows the protocol, if it is
 #: not given.
 CHANGES: dict[str, dict[str, Any]] = {
-    "protocol prompt_sha256": {"protocol": "verdict-only"},
-    "decoding.max_reply_tokens": {"max_reply_tokens": 99},
+    "config.protocol prompt_sha256": {"protocol": "verdict-only"},
+    "config.max_reply_tokens": {"max_reply_tokens": 99},
     "plan.shard_size": {"shard_size": 3},
     "judge.name": {"judge": ScriptedJudge(name="other")},
     "judge.revision": {"judge": ScriptedJudge(revision="2")},
@@ -133,7 +133,7 @@ def test_every_ingredient_of_a_verdict_changes_the_key(tmp_path, monkeypatch):
         changed = identity_of_judging(tmp_path, **change)
         assert differing_parts(first, changed) == set(parts.split())
     monkeypatch.setattr(pairwise_protocol, "VERDICT_PARSER_VERSION", 2)
-    assert differing_parts(first, identity_of_judging(tmp_path)) == {"decoding.parser"}
+    assert differing_parts(first, identity_of_judging(tmp_path)) == {"parser"}
     monkeypatch.undo()
     changed_prompts = {"explained": "Reply with [[A]] or [[B]]."}
     monkeypatch.setattr(pairwise_protocol, "HOW_TO_ANSWER", changed_prompts)

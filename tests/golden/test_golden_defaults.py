@@ -1,0 +1,72 @@
+"""Golden: the options that are in runs' keys with their defaults, which are left out of the keys.
+
+An option that is added is a line more, and no key of a run without it changes. A default that
+changes changes what a key stands for: then the format of identities has to change too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_core import PydanticUndefined, to_jsonable_python
+
+from encore.benchmarks.benchmark_options import (
+    BenchmarkConfig,
+    BenchmarkScoringConfig,
+    PairsConfig,
+    RowsConfig,
+    VerdictConfig,
+)
+from encore.core.config import StageConfig, identity_of, option_metadata
+from encore.model.backbone_options import BackboneConfig
+from encore.rating.rating_options import RatingConfig
+from encore.rules.rules_options import QuestionConfig
+from encore.scoring.scoring_options import ScoringConfig
+from encore.training.training_options import TrainingConfig
+from tests.golden.same import check_golden
+
+ASKED: tuple[type[StageConfig], ...] = (
+    RatingConfig,
+    ScoringConfig,
+    QuestionConfig,
+    VerdictConfig,
+    TrainingConfig,
+    BackboneConfig,
+    BenchmarkConfig,
+    BenchmarkScoringConfig,
+    PairsConfig,
+    RowsConfig,
+)
+
+
+def keyed_fields(kind: type[StageConfig]) -> dict[str, Any]:
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if option_metadata(field).get("identity", True)
+    }
+
+
+def test_the_defaults_of_what_is_in_keys():
+    defaults = {
+        kind.__name__: {
+            name: "required" if default is PydanticUndefined else to_jsonable_python(default)
+            for name, default in keyed_fields(kind).items()
+        }
+        for kind in ASKED
+    }
+    check_golden("defaults-in-keys", defaults)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of any type
+@pytest.mark.parametrize("kind", ASKED)
+def test_each_option_that_is_set_changes_the_key(kind):
+    defaults = keyed_fields(kind)
+    given = {name: "m" for name, value in defaults.items() if value is PydanticUndefined}
+    plain = kind.model_construct(**defaults | given)
+    assert identity_of(plain) == given
+    for name, default in defaults.items():
+        if not isinstance(default, StageConfig):  # the nested class is in the list itself
+            other = plain.model_copy(update={name: "another value"})
+            assert identity_of(other) == given | {name: "another value"}
