@@ -44,8 +44,7 @@ def run_demo(config: DemoConfig) -> int:
     The store is made, which takes seconds, while the demo's judge starts. The table is logged while
     the demo draws its report.
     """
-    command = [sys.executable, "-m", "encore.cli", "demo", "--full", "--out"]
-    command.append(str(config.study))
+    command = [sys.executable, "-m", "encore.cli", "demo", str(config.study), "--full"]
     command += ["--backend", config.backend] if config.backend else []
     table = config.study / "benchmarks" / "demo" / "table.md"
     num_new = 0

@@ -103,7 +103,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "judge.revision": {"judge": judge_of(lambda _: "0.5", revision="2")},
     "rules_sha256": {"rules": [principle(index) for index in (0, 1, 11)]},
     "plan.num_pairs rules_sha256": {"rules": [principle(index) for index in range(4)]},
-    "decoding.max_reply_tokens": {"max_reply_tokens": 17},
+    "config.max_reply_tokens": {"max_reply_tokens": 17},
 }
 
 

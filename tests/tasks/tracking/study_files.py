@@ -17,8 +17,9 @@ from tests.worlds.studies import numbered_pairs, study_of, write_lines
 from tests.worlds.tables import make_world
 
 RUN_KEY = "ab12" * 4
+_CONFIG = {"objective": "multi-head", "learning_rate": 2e-05, "adam_betas": [0.9, 0.999]}
 _IDENTITY = {
-    "config": {"objective": "multi-head", "learning_rate": 2e-05, "adam_betas": [0.9, 0.999]},
+    "config": {"learning_rate": 2e-05},
     "backbone_identity": {"template_sha256": "7e" * 32},
     "data_sha256": "da" * 32,
 }
@@ -37,6 +38,7 @@ def train(study: Path, *, num_steps: int, is_finished: bool = False) -> Path:
     manifest = {
         "run_key": RUN_KEY,
         "identity": _IDENTITY,
+        "config": _CONFIG,
         "versions": {"encore-reward": "0.1.0"},
         "notes": ["a note"],
         "synthetic": ["pairs"],
