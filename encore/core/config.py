@@ -148,14 +148,14 @@ def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[
             whose options a command has beside others.
     """
     fields = (kind or type(config)).model_fields
-    given = {
+    changed_names = {
         name
         for name, field in fields.items()
         if option_metadata(field).get("identity", True)
         and getattr(config, name) != field.get_default(call_default_factory=True)
     }
-    dumped = config.model_dump(mode="json", include=given)
-    for name in given:
+    dumped = config.model_dump(mode="json", include=changed_names)
+    for name in changed_names:
         if isinstance(value := getattr(config, name), BaseModel):
             dumped[name] = identity_of(value)
     return dumped

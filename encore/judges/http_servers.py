@@ -165,10 +165,10 @@ class HttpServers:
             ServerAwayError: All are away; the error of the first.
             EncoreError: One has another model, or cannot be used.
         """
-        first, *others = self._members
-        errors = [  # the others are compared with the first
+        first, *followers = self._members
+        errors = [  # each is compared with the first
             await self._absence(first),
-            *await asyncio.gather(*map(self._absence, others)),
+            *await asyncio.gather(*map(self._absence, followers)),
         ]
         if errors[0] is not None and all(errors):
             raise errors[0]

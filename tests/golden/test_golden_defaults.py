@@ -63,10 +63,10 @@ def test_the_defaults_of_what_is_in_keys():
 @pytest.mark.parametrize("kind", ASKED)
 def test_each_option_that_is_set_changes_the_key(kind):
     defaults = keyed_fields(kind)
-    given = {name: "m" for name, value in defaults.items() if value is PydanticUndefined}
-    plain = kind.model_construct(**defaults | given)
-    assert identity_of(plain) == given
+    required = {name: "m" for name, value in defaults.items() if value is PydanticUndefined}
+    plain = kind.model_construct(**defaults | required)
+    assert identity_of(plain) == required
     for name, default in defaults.items():
         if not isinstance(default, StageConfig):  # the nested class is in the list itself
-            other = plain.model_copy(update={name: "another value"})
-            assert identity_of(other) == given | {name: "another value"}
+            changed = plain.model_copy(update={name: "another value"})
+            assert identity_of(changed) == required | {name: "another value"}

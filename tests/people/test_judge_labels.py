@@ -83,7 +83,7 @@ def test_every_ingredient_changes_the_key_of_a_judging_of_labels(tmp_path):
     for part, changed in {
         "rules_sha256": identity(row, rules=str(rules)),
         "judge.name": identity(row, judge=ScriptedJudge(reply, name="other")),
-        "decoding.max_reply_tokens": identity(row, max_reply_tokens=17),
+        "config.max_reply_tokens": identity(row, max_reply_tokens=17),
         "plan.shard_size": identity(row, shard_size=2),
         "plan.num_pairs": identity(row, limit=1),
     }.items():

@@ -90,10 +90,18 @@ def test_a_local_folder_streams_like_a_repository(tmp_path):
 
 def test_pinned_commits_subsets_and_splits_are_read_and_recorded(endpoint, tmp_path):
     """The command runs in a new process, because the hub's address is read when it starts."""
-    command = [sys.executable, "-m", "encore.cli", "ingest", "hh-pku", "every=hh"]
+    command = [
+        sys.executable,
+        "-m",
+        "encore.cli",
+        "ingest",
+        tmp_path / "study",
+        "hh-pku",
+        "every=hh",
+    ]
     command += ["base=hh/harmless-base", "--split", "train+test", "--json"]
     output = subprocess.check_output(
-        [*command, "--out", tmp_path / "study"],
+        command,
         env={**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")},
         cwd=ROOT,
         timeout=120,

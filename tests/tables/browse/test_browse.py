@@ -67,7 +67,7 @@ def rows_of(browsed: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
         "null=any",
         "null=empty_reply&rule=fair&run=1",
         "disagreement=responses",
-        "disagreement=responses&rule=calm&run=2&source=hh",
+        "disagreement=responses&rule=calm&run=0&source=hh",
         "disagreement=responses&text=GENTLE answer 1",
         "min_rating=0.2&max_rating=0.3&rule=calm",
         "disagreement=judges",
