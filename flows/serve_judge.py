@@ -99,7 +99,7 @@ def _serve(judge: VllmJudge, servers: LocalServers, *, keep_seconds: float) -> s
 
 
 def _address_table(judge: VllmJudge, address: str) -> TableArtifact:
-    gpus = ", ".join(visible_gpus()) or f"none, {os.environ.get('OMP_NUM_THREADS', 'all')} cores"
+    gpus = ", ".join(visible_gpus()) or f"none, cores: {os.environ.get('OMP_NUM_THREADS', 'all')}"
     row = {
         "judge": served_name(judge),
         "address": address,
