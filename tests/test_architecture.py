@@ -103,6 +103,17 @@ def test_nothing_runs_code_that_came_with_data_or_models():
     assert unsafe == []
 
 
+def test_one_function_makes_the_identities_of_sharded_runs():
+    makers = {
+        path.relative_to(ROOT).as_posix()
+        for path in modules("encore", "tasks")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Dict)
+        and {"num_pairs", "shard_size"} <= {getattr(key, "value", None) for key in node.keys}
+    }
+    assert makers == {"encore/runs/identity.py"}
+
+
 def unsafe_loads(tree: ast.AST) -> Iterator[str]:
     """Yield imports that unpickle, and arguments that let a loaded file run code."""
     yield from (name for name in imported_packages(tree) if name.split(".")[0] in UNSAFE_LOADERS)

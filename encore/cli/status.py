@@ -91,6 +91,7 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
 
 def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.data.rating_runs import RETRIED_REASONS, null_reasons, sufficiency_note
+    from encore.rating.rating_options import rating_settings
 
     manifest = status.manifest
     counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
@@ -98,7 +99,7 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     yield (
         f"run {manifest.run_key}  {judge}  rules {manifest.rule_set} ({len(manifest.rules)})\n"
         f"  {counted(manifest.num_pairs, 'pair')}, {manifest.shard_size:,} a shard, "
-        f"overlong prompts: {manifest.settings.get('overlong', 'set-aside')}\n"
+        f"overlong prompts: {rating_settings(manifest.settings)['overlong']}\n"
         f"  shards: {counts}\n"
         f"  {counted(status.total('num_ratings'), 'rating')}, "
         f"{counted(status.total('num_nulls'), 'null')}"

@@ -136,6 +136,18 @@ def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
     return options
 
 
+def keyed_defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the defaults of a config's options that are in keys, by name.
+
+    A required option has ``PydanticUndefined``.
+    """
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if option_metadata(field).get("identity", True)
+    }
+
+
 def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[str, Any]:
     """Return the part of a run's identity that a config has, as JSON values.
 
@@ -147,12 +159,10 @@ def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[
         kind: Class of the config whose fields count, if it is not the config's own: that of a run
             whose options a command has beside others.
     """
-    fields = (kind or type(config)).model_fields
     changed_names = {
         name
-        for name, field in fields.items()
-        if option_metadata(field).get("identity", True)
-        and getattr(config, name) != field.get_default(call_default_factory=True)
+        for name, default in keyed_defaults(kind or type(config)).items()
+        if getattr(config, name) != default
     }
     dumped = config.model_dump(mode="json", include=changed_names)
     for name in changed_names:

@@ -17,7 +17,7 @@ from encore.data.rule_order import rule_order
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
-from encore.rating.rating_options import PromptLayout, labels_of
+from encore.rating.rating_options import PromptLayout, labels_of, rating_settings
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\
@@ -149,12 +149,13 @@ class RatingPrompt:
 
 
 def prompt_of(settings: Mapping[str, Any]) -> RatingPrompt:
-    """Return the prompt of a run with these options (`RatingManifest.settings`)."""
-    decode = settings.get("decode", "text")
+    """Return the prompt of a run with these options (`RunManifest.settings`)."""
+    options = rating_settings(settings)
+    is_expected = options["decode"] == "expected"
     return RatingPrompt(
-        layout=settings.get("layout", "paper"),
-        labels=labels_of(decode, settings.get("scale")) if decode == "expected" else (),
-        order_seed=settings.get("order_seed", 0),
+        layout=options["layout"],
+        labels=labels_of("expected", options["scale"]) if is_expected else (),
+        order_seed=options["order_seed"],
     )
 
 

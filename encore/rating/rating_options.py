@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
-from encore.core.config import StageConfig, option, unkeyed_option
+from encore.core.config import StageConfig, keyed_defaults, option, unkeyed_option
 from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import Decode, JudgeConfig
 from encore.runs.slice_options import SlicedConfig
@@ -45,6 +46,11 @@ def labels_of(decode: Decode, scale: str | None) -> tuple[str, ...]:
     if scale is None or decode == "text":
         return DEFAULT_SCALES[decode]
     return tuple(scale.split(","))
+
+
+def rating_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options in a run's key with their defaults (`RunManifest.settings` has none)."""
+    return keyed_defaults(RatingConfig) | dict(settings)
 
 
 def _checked_scale(text: str) -> str:

@@ -15,6 +15,7 @@ from encore.core.versions import installed_version, package_versions
 from encore.data.pairs_manifest import SYNTHETIC_LABEL
 from encore.data.rating_runs import RatingStatus, null_reasons, run_status
 from encore.demo import judge_title
+from encore.rating.rating_options import rating_settings
 from encore.warehouse import Ratings
 
 
@@ -99,6 +100,7 @@ def _run_facts(status: RatingStatus) -> dict[str, str]:
         "rule set": f"{manifest.rule_set}, {counted(len(manifest.rules), 'rule')}",
         "shards": f"{count(status.count('done'))} of {count(len(status.shards))} validated",
         **manifest.identity,
+        "config": rating_settings(manifest.settings),
     }
     return {name.replace("_", " "): _fact_text(value) for name, value in facts.items() if value}
 

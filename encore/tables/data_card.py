@@ -9,6 +9,7 @@ from huggingface_hub import DatasetCardData
 
 from encore.data.pairs_manifest import PairsManifest
 from encore.export.hub_card import hub_card
+from encore.rating.rating_options import rating_settings
 from encore.tables.publication import origin_text, provenance
 from encore.tables.study_tables import StudyTables
 
@@ -96,6 +97,6 @@ def data_set_card(
         licences_of=licences_of,
         status=status,
         run=run,
-        settings={**settings, **run.settings},
+        settings=settings | rating_settings(run.settings),
         provenance=[fact for fact in provenance(tables) if fact[0] not in unpublished_runs],
     )

@@ -23,6 +23,7 @@ from encore.data.pairs_manifest import PairsManifest, pair_files
 from encore.data.rating_runs import RatingStatus, status
 from encore.data.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.data.study import Study
+from encore.rating.rating_options import rating_settings
 from encore.scoring.head_scores import (
     SYNTHETIC_MODEL,
     ScoreStatus,
@@ -258,6 +259,7 @@ def _escaped(value: Any) -> Any:
 
 def _run_row(status: RatingStatus) -> dict[str, Any]:
     manifest, identity = status.manifest, status.manifest.identity
+    settings = rating_settings(manifest.settings)
     return {
         **identity,  # the digests
         "run_key": manifest.run_key,
@@ -271,9 +273,7 @@ def _run_row(status: RatingStatus) -> dict[str, Any]:
         "num_done": status.count("done"),
         "is_complete": status.is_complete,
         "is_synthetic_judge": bool(manifest.synthetic),
-        "layout": manifest.settings.get("layout", "paper"),
-        "decode": manifest.settings.get("decode", "text"),
-        "overlong": manifest.settings.get("overlong", "set-aside"),
+        **{name: settings[name] for name in ("layout", "decode", "overlong")},
         "identity": _json(identity),
         "versions": _json(dict(manifest.versions)),
     }

@@ -6,8 +6,6 @@ changes changes what a key stands for: then the format of identities has to chan
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
@@ -18,7 +16,7 @@ from encore.benchmarks.benchmark_options import (
     RowsConfig,
     VerdictConfig,
 )
-from encore.core.config import StageConfig, identity_of, option_metadata
+from encore.core.config import StageConfig, identity_of, keyed_defaults
 from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rules.rules_options import QuestionConfig
@@ -40,19 +38,11 @@ ASKED: tuple[type[StageConfig], ...] = (
 )
 
 
-def keyed_fields(kind: type[StageConfig]) -> dict[str, Any]:
-    return {
-        name: field.get_default(call_default_factory=True)
-        for name, field in kind.model_fields.items()
-        if option_metadata(field).get("identity", True)
-    }
-
-
 def test_the_defaults_of_what_is_in_keys():
     defaults = {
         kind.__name__: {
             name: "required" if default is PydanticUndefined else to_jsonable_python(default)
-            for name, default in keyed_fields(kind).items()
+            for name, default in keyed_defaults(kind).items()
         }
         for kind in ASKED
     }
@@ -62,7 +52,7 @@ def test_the_defaults_of_what_is_in_keys():
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of any type
 @pytest.mark.parametrize("kind", ASKED)
 def test_each_option_that_is_set_changes_the_key(kind):
-    defaults = keyed_fields(kind)
+    defaults = keyed_defaults(kind)
     required = {name: "m" for name, value in defaults.items() if value is PydanticUndefined}
     plain = kind.model_construct(**defaults | required)
     assert identity_of(plain) == required
