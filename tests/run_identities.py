@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from encore.runs.run_manifest import differences, run_key_of
+from encore.runs.identity import differences, run_key_of
 
 
 def differing_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> set[str]:

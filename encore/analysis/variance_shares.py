@@ -21,7 +21,7 @@ from encore.analysis.bootstrap import TAIL, Estimate, draw_counts
 from encore.analysis.pair_counts import sum_by_group
 from encore.analysis.statistics import POOLED, SourceStatistics
 from encore.core.errors import InputError
-from encore.runs.run_manifest import differences
+from encore.runs.identity import differences
 from encore.warehouse import PairRatings, Ratings, read_pairs_of
 
 # Suffixes: C kinds of prompts, by the sums over their pairs; D draws; K moments; Q parts of the

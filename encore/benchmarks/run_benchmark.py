@@ -26,7 +26,7 @@ from encore.core.files import atomic_write_bytes, file_sha256, write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import read_pairs
 from encore.data.study import Study, as_study
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.training.disk_space import report_full_disk
 from encore.warehouse import open_ratings
 from encore.weighting.preference_head import has_preference_head

@@ -17,7 +17,7 @@ from encore.core.leftovers import new_scratch_folder
 from encore.core.settings import load_settings
 from encore.judges.server_process import ServerProcess
 from encore.judges.vllm_engine import VllmJudge, missing_vllm
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 
 logger = logging.getLogger(__name__)
 

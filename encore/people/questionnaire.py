@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from encore.data.records import SampleKind
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 
 SIDES = ("first", "second")
 #: Names of the questions of all kinds of samples.

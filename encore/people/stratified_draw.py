@@ -12,7 +12,7 @@ from encore.analysis.statistics import RuleStats, rating_statistics
 from encore.core.errors import InputError
 from encore.data.records import RESPONSES
 from encore.people.questionnaire import SIDES
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.warehouse import PairRatings, Ratings, open_warehouse, read_pair_ratings, read_pairs_of
 
 # Suffixes: P pairs, R rules, N ratings (of a response under a rule).

@@ -52,9 +52,9 @@ from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
-from encore.runs.identity import run_identity
+from encore.runs.identity import run_identity, run_key_of
 from encore.runs.run_files import ShardTable, inspect_shards, journal_path, state_of_shard
-from encore.runs.run_manifest import Shard, run_key_of
+from encore.runs.run_manifest import Shard
 from encore.runs.shard_listing import ShardListing
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.runs.stop_rule import NEVER_STOP

@@ -40,7 +40,7 @@ from encore.rules.probe_effects import MARGIN, MIN_PAIRS, measure
 from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
 from encore.rules.rules_options import ProbeConfig
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.run_comparison import NUM_DRAWS

@@ -6,6 +6,9 @@ judge, data, rules) has digests beside it.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from encore.core.config import StageConfig, identity_of
@@ -42,3 +45,27 @@ def run_identity(
         "plan": {"order": order, "num_pairs": num_pairs, "shard_size": shard_size},
         **{name: source for name, source in sources.items() if source is not None},
     }
+
+
+def run_key_of(identity: Mapping[str, Any]) -> str:
+    """Return 16 hex digits of the SHA-256 of an identity in canonical JSON."""
+    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def differences(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield every difference of two identities: the dotted path, and both values as JSON."""
+    first_leaves, second_leaves = dict(_leaves(first)), dict(_leaves(second))
+    for path in sorted(first_leaves | second_leaves):
+        values = (first_leaves.get(path, "nothing"), second_leaves.get(path, "nothing"))
+        if values[0] != values[1]:
+            yield ".".join(path), *values
+
+
+def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield every value inside a JSON value with its path, as JSON text."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, *path, name)
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)

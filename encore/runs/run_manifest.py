@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from encore.core.errors import EncoreError, InputError
 from encore.core.files import write_json
 from encore.runs.checked_shards import CHECKED_FILE
+from encore.runs.identity import run_key_of
 from encore.runs.shard_listing import SHARD_NAME, ShardListing
 
 #: Key of a shard's footer in the metadata of its file.
@@ -42,30 +42,6 @@ class Shard:
     def num_pairs(self) -> int:
         """Return the number of pairs in the shard."""
         return self.stop - self.start
-
-
-def run_key_of(identity: Mapping[str, Any]) -> str:
-    """Return 16 hex digits of the SHA-256 of an identity in canonical JSON."""
-    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def differences(first: Any, second: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield every difference of two identities: the dotted path, and both values as JSON."""
-    first_leaves, second_leaves = dict(_leaves(first)), dict(_leaves(second))
-    for path in sorted(first_leaves | second_leaves):
-        values = (first_leaves.get(path, "nothing"), second_leaves.get(path, "nothing"))
-        if values[0] != values[1]:
-            yield ".".join(path), *values
-
-
-def _leaves(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every value inside a JSON value with its path, as JSON text."""
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(inner, *path, name)
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)
 
 
 class RunManifest(BaseModel):

@@ -33,9 +33,9 @@ from encore.model.model_options import ComputingConfig
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
-from encore.runs.identity import run_identity
+from encore.runs.identity import run_identity, run_key_of
 from encore.runs.run_files import ShardTable, run_status
-from encore.runs.run_manifest import Shard, run_key_of
+from encore.runs.run_manifest import Shard
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest

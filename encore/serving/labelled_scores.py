@@ -23,9 +23,9 @@ from encore.core.reporting import Reporter
 from encore.core.versions import package_versions
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
-from encore.runs.identity import run_identity
+from encore.runs.identity import run_identity, run_key_of
 from encore.runs.run_files import ShardTable
-from encore.runs.run_manifest import RunManifest, Shard, run_key_of
+from encore.runs.run_manifest import RunManifest, Shard
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 from encore.scoring.scoring_run import refuse_infinite
 from encore.serving.labelled_responses import LabelledResponse

@@ -28,7 +28,7 @@ from encore.core.file_lock import lock_descriptor
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
 from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import is_left_behind
-from encore.runs.run_manifest import differences, run_key_of
+from encore.runs.identity import differences, run_key_of
 from encore.training.training_options import TrainingRunConfig
 
 TRAINING_DIR = "training"

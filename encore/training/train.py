@@ -29,7 +29,7 @@ from encore.model.load_backbone import (
     trunk_dtype,
 )
 from encore.model.saved_model import save_model
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.training import run_folder
 from encore.training.baselines.linear_probe import solve_heads
 from encore.training.batches import Training

@@ -24,7 +24,7 @@ from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.rating_runs import read_run
 from encore.data.study import Study
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.training.run_folder import read_log
 
 if TYPE_CHECKING:

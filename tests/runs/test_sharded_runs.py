@@ -24,8 +24,9 @@ from encore.core import versions
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
 from encore.runs import shard_listing, shard_runner
+from encore.runs.identity import run_key_of
 from encore.runs.run_files import ShardTable, run_status, write_shard
-from encore.runs.run_manifest import RunManifest, Shard, choose_run, claim_folder, run_key_of
+from encore.runs.run_manifest import RunManifest, Shard, choose_run, claim_folder
 from encore.runs.shard_runner import Job, ReportRows, work_on, work_through
 from tests.worlds.studies import shard_path
 

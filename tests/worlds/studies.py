@@ -22,8 +22,9 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rules.pool import PoolRule, write_pool
 from encore.runs import run_files
+from encore.runs.identity import run_key_of
 from encore.runs.run_files import ShardState, ShardTable
-from encore.runs.run_manifest import Shard, claim_folder, run_key_of
+from encore.runs.run_manifest import Shard, claim_folder
 from encore.runs.shard_runner import work_through
 from tests.worlds.judges import ScriptedJudge
 

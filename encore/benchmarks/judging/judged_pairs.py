@@ -26,9 +26,9 @@ from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
-from encore.runs.identity import run_identity
+from encore.runs.identity import run_identity, run_key_of
 from encore.runs.run_files import ShardTable, run_status
-from encore.runs.run_manifest import JudgedManifest, Shard, run_key_of
+from encore.runs.run_manifest import JudgedManifest, Shard
 from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
 
 ORDERS = ("chosen-first", "rejected-first")

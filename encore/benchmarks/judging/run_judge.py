@@ -42,7 +42,7 @@ from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS
-from encore.runs.run_manifest import run_key_of
+from encore.runs.identity import run_key_of
 from encore.warehouse import open_ratings
 from encore.weighting.weigh import weights as weigh
 from encore.weighting.weight_vector import WeightVector
