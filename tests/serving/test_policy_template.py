@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
@@ -63,6 +63,8 @@ def test_messages_are_read_back_as_they_were_rendered(name, contents, system):
     template = PolicyTemplate(tokenizer)
     if len(contents) % 2:
         contents = contents[1:]
+    tokens = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    assume(not any(token in content for token in tokens for content in (*contents, system or "")))
     *before, response = contents
     prompt = turns(*before, system=system if name != "llama" else None)
     text = render(tokenizer, prompt) + response
@@ -70,6 +72,16 @@ def test_messages_are_read_back_as_they_were_rendered(name, contents, system):
     end = tokenizer.eos_token
     padded = tokenizer.pad_token * 2 + text + end + tokenizer.pad_token * 3
     assert template.parse(padded) == (prompt, response, True)
+
+
+def test_a_token_within_a_message_is_text_and_at_the_end_of_a_reply_its_end():
+    within = "a<|endoftext|>b"
+    assert PolicyTemplate(chatml()).parse(render(chatml(), turns(within)) + within) == (
+        *(turns(within), within),
+        False,
+    )
+    ended = PolicyTemplate(chatml()).parse(render(chatml(), turns("a")) + "<|endoftext|>")
+    assert ended[:2] == (turns("a"), "")
 
 
 def test_a_reply_after_the_end_of_thinking_and_any_date_are_read():
