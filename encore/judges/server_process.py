@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import signal
 import subprocess
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 
 #: Longest time from the start of a server to its first answer, and of a later answer.
 _START_SECONDS, _ANSWER_SECONDS = 3600.0, 5.0
-#: Longest wait for a process that was asked to end; its keeper kills it before.
-_END_SECONDS = 20.0
+#: Longest wait for a server that was asked to end, before it is killed.
+_END_SECONDS = 8.0
 _KEEPER = Path(__file__).with_name("server_keeper.py")
 #: Characters of a log's line that an error shows, and bytes of the log that are searched.
 _NUM_SHOWN, _NUM_LOG_BYTES = 300, 100_000
@@ -40,9 +41,12 @@ class ServerProcess:
     Attributes:
         url: Base URL of the server.
         log_path: File with its output.
-        keeper: Process that runs it (`encore.judges.server_keeper`).
+        process: The server's first process, which leads the group of all its processes.
+        keeper: Process that ends the group if this process is killed
+            (`encore.judges.server_keeper`).
         api_key: Key that it wants; None if it wants none.
         is_healthy: True once it answered.
+        is_over: True once it was ended: its process group may be another program's now.
         has_finished_prompts: True once it answered a prompt.
         answered_at: Time of its last answer, or of its start.
         num_tokens: Tokens that it has computed, and ``progress_at`` the time of the last of them.
@@ -50,9 +54,11 @@ class ServerProcess:
 
     url: str
     log_path: Path
+    process: subprocess.Popen[bytes]
     keeper: subprocess.Popen[bytes]
     api_key: str | None = None
     is_healthy: bool = field(default=False, init=False)
+    is_over: bool = field(default=False, init=False)
     has_finished_prompts: bool = field(default=False, init=False)
     answered_at: float = field(default_factory=time.monotonic, init=False)
     num_tokens: float = field(default=0.0, init=False)
@@ -71,19 +77,16 @@ class ServerProcess:
         """Start a command as a server whose output goes to a file."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as log:  # a server that is started again goes on in it
-            keeper = subprocess.Popen(  # noqa: S603 - the command is made here
-                [sys.executable, "-I", str(_KEEPER), *command],
+            process = subprocess.Popen(  # noqa: S603 - the command is made here
+                command,
                 env=dict(environment),
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is this process's to pass on
             )
-        return cls(url=url, log_path=log_path, keeper=keeper, api_key=api_key)
-
-    def poll(self) -> int | None:
-        """Return the exit code of the server; None while it runs."""
-        return self.keeper.poll()
+        keeper = _started_keeper(process.pid)
+        return cls(url=url, log_path=log_path, process=process, keeper=keeper, api_key=api_key)
 
     def loss(self, *, silence_seconds: float, stalled_seconds: float) -> str:
         """Return why the server is lost; an empty text while it is not.
@@ -92,8 +95,10 @@ class ServerProcess:
             silence_seconds: Longest time without an answer, once it has answered.
             stalled_seconds: Longest time with requests and without a computed token.
         """
-        if self.poll() is not None:
+        if self.process.poll() is not None:
             return self.ending
+        if self.keeper.poll() is not None:  # somebody killed it
+            self.keeper = _started_keeper(self.process.pid)
         if self.get("/health") is not None:
             self.is_healthy, self.answered_at = True, time.monotonic()
             return self._stall(stalled_seconds)
@@ -124,8 +129,8 @@ class ServerProcess:
     @property
     def ending(self) -> str:
         """Return why the server ended: its exit code, its last error, the path of its log."""
-        code = self.poll()
-        if code == 128 + 9:
+        code = self.process.poll()
+        if code == -signal.SIGKILL:
             return f"a signal killed it (log: {self.log_path})"
         return f"exit code {code}: {self.last_error()} (log: {self.log_path})"
 
@@ -148,24 +153,45 @@ class ServerProcess:
 
     def ask_to_end(self) -> None:
         """Begin the end of the server and of its processes; `close` waits for it."""
-        if self.keeper.stdin is not None:
-            with contextlib.suppress(OSError):
-                self.keeper.stdin.close()
+        self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End a server that does not answer, and its processes, at once."""
-        with contextlib.suppress(ProcessLookupError):
-            self.keeper.send_signal(signal.SIGUSR1)
-        self.close()
+        """End a server that is lost, and its processes, at once."""
+        self._send(signal.SIGKILL)  # also those that a killed server left: they hold its GPU
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a hanging driver of the GPU
+            self.process.wait(_END_SECONDS)
+        self.is_over = True
+        self.keeper.kill()
+        self.keeper.communicate()
 
     def close(self) -> None:
-        """End the server and its processes, which takes at most 20 seconds."""
+        """End the server and its processes, which takes at most 8 seconds."""
         self.ask_to_end()
-        try:
-            self.keeper.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.keeper.kill()
-            self.keeper.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_SECONDS)
+        self.kill()
+
+    def _send(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the server."""
+        if self.is_over:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+def _started_keeper(group: int) -> subprocess.Popen[bytes]:
+    """Start the process that ends a group of processes if this process is killed."""
+    keeper = subprocess.Popen(  # noqa: S603 - the command is made here
+        [sys.executable, "-I", str(_KEEPER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert keeper.stdin is not None
+    keeper.stdin.write(f"{group}\n".encode())
+    keeper.stdin.flush()
+    return keeper
 
 
 def _without_prefix(line: str) -> str:

@@ -36,12 +36,11 @@ class Killer(Reporter):
 
     def saved(self, path: Path, *, kind: str = "") -> None:
         if not self.killed:
-            keepers = [
+            server = next(
                 child
                 for child in psutil.Process().children()
-                if any("server_keeper" in part for part in child.cmdline())
-            ]
-            [server] = keepers[0].children()
+                if "vllm.entrypoints.openai.api_server" in child.cmdline()
+            )
             os.kill(server.pid, signal.SIGKILL)
             self.killed.append(server.pid)
 
@@ -65,8 +64,8 @@ def test_two_servers_of_which_one_is_killed_rate_what_one_engine_rates(folder, t
     killer = Killer()
     report = rate_run(run, reporter=killer).report
     assert (report.summary, len(killer.killed)) == ("8 rated, 0 reused, 0 failed", 1)
-    children = psutil.Process().children(recursive=True)
-    assert not [child for child in children if "server_keeper" in " ".join(child.cmdline())]
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert not [text for text in commands if "server_keeper" in text or "api_server" in text]
 
     remaining_shards = RateConfig(study=studies[1], **options)
     in_process = open_run(open_study(studies[1]), remaining_shards)

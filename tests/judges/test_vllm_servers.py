@@ -350,11 +350,32 @@ def test_a_server_that_is_killed_leaves_no_process_of_its_own(standin, tmp_path)
         environment=os.environ,
         log_path=tmp_path / "log",
     )
-    wait_until(lambda: process.poll() is not None, seconds=_SECONDS, event="its end")
+    wait_until(lambda: process.process.poll() is not None, seconds=_SECONDS, event="its end")
     assert process.ending == f"a signal killed it (log: {tmp_path / 'log'})"
     child = int((tmp_path / "pid").read_text())
+    process.kill()
     wait_until(lambda: not psutil.pid_exists(child), seconds=_SECONDS, event="its child's end")
-    process.close()
+    process.close()  # its process group may be another program's now
+
+
+@pytest.mark.services  # it takes the time that a server has to end by itself
+def test_a_killed_keeper_is_replaced_and_the_server_ends_with_its_driver(tmp_path):
+    driver = (
+        "import sys, time, os; from pathlib import Path\n"
+        "from encore.judges.server_process import ServerProcess\n"
+        "server = ServerProcess.start([sys.executable, '-c', 'import time; time.sleep(600)'], "
+        "url='http://127.0.0.1:1/v1', environment=os.environ, "
+        f"log_path=Path({str(tmp_path / 'log')!r}))\n"
+        "server.keeper.kill(); server.keeper.wait()\n"
+        "server.loss(silence_seconds=9, stalled_seconds=9)\n"
+        "print(server.process.pid, flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    server = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not psutil.pid_exists(server), seconds=_SECONDS, event="the server's end")
 
 
 def test_logs_stay_only_if_a_server_was_lost(folder, standin, monkeypatch):
