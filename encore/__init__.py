@@ -27,18 +27,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
     from encore.analysis.answer_options import AnswerOptions as AnswerOptions
+    from encore.analysis.run_comparison import compare_runs as compare_runs
     from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig as JudgeBenchmarkConfig
     from encore.benchmarks.compare_tables import compare as compare
-    from encore.benchmarks.judging.run_judge import judge_benchmark as judge_benchmark
-    from encore.benchmarks.run_benchmark import run_benchmark as run_benchmark
+    from encore.benchmarks.judging.run_judge import judge_benchmark
+    from encore.benchmarks.run_benchmark import run_benchmark
     from encore.core.errors import EncoreError as EncoreError
     from encore.core.folder_watches import sending_studies as sending_studies
     from encore.data.ingestion import ingest as ingest
     from encore.data.rating_runs import status as status
     from encore.data.rule_sets import load_rule_set as load_rule_set
     from encore.data.study import open_study as open_study
-    from encore.export.write_export import export_model as export_model
+    from encore.exports.guard import guard as guard
+    from encore.exports.write_export import export_model
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.model.open_model import open_reward_model as open_reward_model
     from encore.rating.rating_options import PlanRateConfig as PlanRateConfig
@@ -46,18 +48,17 @@ if TYPE_CHECKING:
     from encore.rating.rating_options import RatingConfig as RatingConfig
     from encore.rating.rating_run import rate as rate
     from encore.recipes.plan import plan as plan
-    from encore.report.write_report import report as report
+    from encore.reports.write_report import report as report
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_options import ScoreConfig as ScoreConfig
     from encore.scoring.scoring_options import ScoringConfig as ScoringConfig
-    from encore.scoring.scoring_run import score_study as score_study
-    from encore.serving.guard import guard as guard
+    from encore.scoring.scoring_run import score_study
     from encore.tables.pair_details import show as show
     from encore.tables.publish import publish as publish
     from encore.tables.publish_database import publish_database as publish_database
     from encore.tables.publish_dataset import publish_dataset as publish_dataset
     from encore.tables.sql_query import sql as sql
-    from encore.training.baselines.gate import train_gate as train_gate
+    from encore.training.baselines.gate import train_gate
     from encore.training.train import train as train
     from encore.training.training_options import GateTrainingConfig as GateTrainingConfig
     from encore.training.training_options import TrainConfig as TrainConfig
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from encore.training.training_options import TrainingRunConfig as TrainingRunConfig
     from encore.training.training_plan import PlanTrainConfig as PlanTrainConfig
     from encore.warehouse import open_ratings as open_ratings
-    from encore.weighting.run_comparison import compare_runs as compare_runs
     from encore.weighting.scheme_comparison import compare_schemes as compare_schemes
     from encore.weighting.theory import theory as theory
     from encore.weighting.weigh import weights as weights
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-#: Module and name of every public function and class. Two packages are called like functions.
+#: Module and name of every public function and class.
 _WHERE = {
     "AnswerOptions": "encore.analysis.answer_options.AnswerOptions",
     "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
@@ -95,15 +95,13 @@ _WHERE = {
     "analyze": "encore.analysis.analyze.analyze",
     "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
     "compare": "encore.benchmarks.compare_tables.compare",
-    "compare_runs": "encore.weighting.run_comparison.compare_runs",
+    "compare_runs": "encore.analysis.run_comparison.compare_runs",
     "compare_schemes": "encore.weighting.scheme_comparison.compare_schemes",
-    "export": "encore.export",
-    "export_model": "encore.export.write_export.export_model",
+    "export": "encore.exports.write_export.export_model",
     "gate": "encore.training.baselines.gate.train_gate",
-    "guard": "encore.serving.guard.guard",
+    "guard": "encore.exports.guard.guard",
     "ingest": "encore.data.ingestion.ingest",
     "judge": "encore.benchmarks.judging.run_judge.judge_benchmark",
-    "judge_benchmark": "encore.benchmarks.judging.run_judge.judge_benchmark",
     "load_rule_set": "encore.data.rule_sets.load_rule_set",
     "open_ratings": "encore.warehouse.open_ratings",
     "open_reward_model": "encore.model.open_model.open_reward_model",
@@ -114,16 +112,13 @@ _WHERE = {
     "publish_dataset": "encore.tables.publish_dataset.publish_dataset",
     "rate": "encore.rating.rating_run.rate",
     "read_head_scores": "encore.scoring.head_scores.read_head_scores",
-    "report": "encore.report",
-    "run_benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
+    "report": "encore.reports.write_report.report",
     "score": "encore.scoring.scoring_run.score_study",
-    "score_study": "encore.scoring.scoring_run.score_study",
     "sending_studies": "encore.core.folder_watches.sending_studies",
     "show": "encore.tables.pair_details.show",
     "sql": "encore.tables.sql_query.sql",
     "status": "encore.data.rating_runs.status",
     "theory": "encore.weighting.theory.theory",
-    "train_gate": "encore.training.baselines.gate.train_gate",
     "train": "encore.training.train.train",
     "weights": "encore.weighting.weigh.weights",
 }
@@ -135,8 +130,6 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'encore' has no attribute {name!r}")
     module, _, attribute = _WHERE[name].rpartition(".")
-    if module == __name__:
-        return import_module(_WHERE[name])
     try:
         return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from encore.data.ingestion import ingest
 from encore.data.records import PreferencePair
 from encore.data.study import open_study
-from encore.export.write_export import export_model
+from encore.exports.write_export import export_model
 from encore.model.backbone_options import BackboneConfig
 from encore.model.saved_model import load_model
 from encore.scoring.head_scores import read_head_scores

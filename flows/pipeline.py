@@ -24,7 +24,7 @@ from encore.data.study_options import StudyFolder
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import LimitedRatingConfig
 from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
-from encore.report.write_report import report as write_report
+from encore.reports.write_report import report as write_report
 from flows.command import call_main, run_flow
 from flows.recipes import run_recipe, run_under_prefect
 from flows.study_flow import study_flow

@@ -8,9 +8,9 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.report.report_options import ReportConfig
-from encore.report.write_report import Report
-from encore.report.write_report import report as write_report
+from encore.reports.report_options import ReportConfig
+from encore.reports.write_report import Report
+from encore.reports.write_report import report as write_report
 from encore.warehouse import open_ratings
 from flows.analyze import raise_if_incomplete
 from flows.command import run_command

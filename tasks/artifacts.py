@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
     from encore.benchmarks.run_benchmark import BenchmarkRun
     from encore.data.ingestion import IngestReport
-    from encore.report.write_report import Report
+    from encore.reports.write_report import Report
     from encore.scoring.head_accuracy import HeadAccuracy
     from encore.training.run_folder import TrainingResult
     from encore.warehouse import Ratings

@@ -17,9 +17,8 @@ from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rul
 
 #: Functions that need a model, a server or benchmark tables: they have no example that runs.
 WITHOUT_EXAMPLE = {
-    *("benchmark", "compare", "export_model", "gate", "judge", "judge_benchmark", "plan", "rate"),
-    *("open_reward_model", "read_head_scores", "run_benchmark", "score", "score_study", "train"),
-    *("guard", "train_gate"),
+    *("benchmark", "compare", "export", "gate", "judge", "plan", "rate", "read_head_scores"),
+    *("open_reward_model", "score", "train", "guard"),
 }
 STAGES = "ingest rate analyze weights train score export benchmark judge sql report gate show plan"
 
@@ -57,8 +56,6 @@ def test_the_examples_of_public_functions_run(rated_study):
     functions = {name: getattr(encore, name) for name in encore.__all__ if name[0].islower()}
     without = set()
     for name, function in functions.items():
-        if name in ("export", "report"):  # packages; the page on Python has an example
-            continue
         (example,) = doctest.DocTestFinder(recurse=False).find(function, name)
         example.globs = dict(vars(sys.modules[function.__module__]))
         without |= set() if example.examples else {name}
@@ -74,13 +71,10 @@ def test_the_page_on_python_runs_as_it_says(rated_study):
     assert outcome.attempted > 10
 
 
-def test_packages_that_are_called_stay_packages(rated_study):
-    import encore.report.write_report as module
-
-    written = encore.report("ratings.csv", "page/rules.html")  # a page alone
-    assert isinstance(written, module.Report)
+def test_a_report_is_written_as_a_page_alone(rated_study):
+    written = encore.report("ratings.csv", "page/rules.html")
+    assert written.page == Path("page/rules.html")
     assert [path.name for path in Path("page").iterdir()] == ["rules.html"]
-    assert encore.export.write_export.export_model is encore.export_model
     with pytest.raises(encore.EncoreError, match="nowhere"):
         encore.export("nowhere", out="exported")
 

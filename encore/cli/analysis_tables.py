@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from encore.analysis.all_rules_check import AllRulesCheck
 from encore.analysis.analyze import Analysis
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.effective_rules import EffectiveRules
 from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict
+from encore.analysis.run_comparison import RunComparison
 from encore.analysis.statistics import POOLED, RuleStats
 from encore.analysis.variance_shares import VarianceShares
 from encore.cli.output import (
@@ -26,8 +28,6 @@ from encore.cli.output import (
 from encore.core.number_text import NONE, number, sentence, significant
 from encore.core.terminal import out
 from encore.warehouse import read_pairs_of
-from encore.weighting.all_rules_check import AllRulesCheck
-from encore.weighting.run_comparison import RunComparison
 from encore.weighting.weight_error import ratings_needed
 
 _POLICY_NAMES = {"half": "half", "untied": "untied", "strict": "strict*", "inclusive": ">=*"}

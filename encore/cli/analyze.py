@@ -81,13 +81,13 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         tables = answer_tables(analysis.answers, rule_id=rule_id)
     notes = analysis.notes if config.rule is None else ()
     if ratings.manifest is not None and ratings.manifest.asks_all_rules:
-        from encore.weighting.all_rules_check import check_all_rules
+        from encore.analysis.all_rules_check import check_all_rules
 
         document["all_rules"] = check = check_all_rules(ratings)
         if config.rule is None:
             tables = chain(all_rules_tables(check, rule_ids=analysis.rule_ids), tables)
     if config.compare:
-        from encore.weighting.run_comparison import compare_runs
+        from encore.analysis.run_comparison import compare_runs
 
         second = open_compared_ratings(config.ratings, config.compare, **layout)
         comparison = compare_runs(ratings, second)

@@ -36,9 +36,9 @@ def browse(config: BrowseConfig, *, json: JsonOption = False) -> None:
 
     Example: encore browse demo-study, then open the printed address
     """
+    from encore.core.listening import listen, make_server, url_of
     from encore.data.study import open_study
     from encore.serving.host_guard import host_names
-    from encore.serving.listening import listen, make_server, url_of
     from encore.tables.browse_app import browse_app
     from encore.tables.pair_index import open_pair_index
 

@@ -102,7 +102,7 @@ def _show_shipped(folder: Path) -> None:
     from encore.cli.analysis_tables import answer_tables
     from encore.cli.output import show_result
     from encore.recipes.shipped_demo import make_demo_study
-    from encore.report.write_report import report
+    from encore.reports.write_report import report
 
     began = time.monotonic()
     study, run_dir = make_demo_study(folder)
@@ -120,7 +120,7 @@ def _run_recipe(config: DemoConfig) -> None:
     require_packages("torch", "transformers", work="encore demo --full")
     from encore.data.rating_runs import list_runs
     from encore.recipes.recipe_run import run_recipe
-    from encore.report.write_report import report
+    from encore.reports.write_report import report
 
     began, study = time.monotonic(), config.study
     say("ENCORE demo: everything in it is synthetic, made for this demo by a seeded script")

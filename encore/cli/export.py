@@ -12,7 +12,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.model_files import local_path, refuse_missing_folder
 from encore.core.number_text import counted
 from encore.core.terminal import say, say_next
-from encore.export.export_options import ExportConfig
+from encore.exports.export_options import ExportConfig
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
@@ -39,9 +39,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     refuse_missing_folder("reward model", config.model)
     choice = config.composition
     warn_of_unused(choice.unused_options(), who=f"scheme {choice.scheme}")
-    from encore.export.push import push_export
-    from encore.export.weights_input import chosen_weights
-    from encore.export.write_export import export_model, refuse_occupied
+    from encore.exports.push import push_export
+    from encore.exports.weights_input import chosen_weights
+    from encore.exports.write_export import export_model, refuse_occupied
     from encore.model.open_model import open_reward_model
 
     refuse_occupied(config.out, source=config.model)  # before a large model is loaded

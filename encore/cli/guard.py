@@ -10,10 +10,10 @@ from encore.core.extras import require_packages
 from encore.core.model_files import refuse_missing_folder
 from encore.core.number_text import significant
 from encore.core.terminal import say_next, terminal_reporter
-from encore.serving.serve_options import GuardConfig
+from encore.people.people_options import GuardConfig
 
 if TYPE_CHECKING:
-    from encore.serving.guardrail import GuardrailResult
+    from encore.people.guardrail import GuardrailResult
 
 
 @command
@@ -31,7 +31,7 @@ def guard(config: GuardConfig, *, json: JsonOption = False) -> None:
     refuse_missing_folder("reward model", config.model)
     require_packages("torch", "transformers", work="encore guard")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
-    from encore.serving.guardrail import measure_guardrail
+    from encore.people.guardrail import measure_guardrail
 
     with terminal_reporter() as reporter:
         result = measure_guardrail(config, reporter=reporter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from encore.cli.output import show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.terminal import console, say_next
-from encore.report.report_options import ReportConfig
+from encore.reports.report_options import ReportConfig
 
 
 @command
@@ -20,7 +20,7 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the run is not complete; the report is about its finished shards.
     """
-    from encore.report.write_report import report as write_report
+    from encore.reports.write_report import report as write_report
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(

@@ -33,9 +33,9 @@ from encore.rules.rules_options import (
 )
 
 if TYPE_CHECKING:
+    from encore.analysis.run_comparison import RuleComparison
     from encore.rules.lint import LintReport
     from encore.rules.probe_record import Probe, RuleProbe
-    from encore.weighting.run_comparison import RuleComparison
 
 #: Rows of the table of copies. The JSON and the written pool have all copies.
 _MAX_COPY_ROWS = 20

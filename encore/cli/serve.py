@@ -44,7 +44,7 @@ def serve(config: ServeConfig, *, json: JsonOption = False) -> None:
     refuse_missing_folder("reward model", config.model)
     require_packages("torch", "transformers", "prometheus_client", work="encore serve")
     warn_of_unused(config.composition.unused_options(), who=f"scheme {config.composition.scheme}")
-    from encore.serving.listening import listen, make_server, url_of
+    from encore.core.listening import listen, make_server, url_of
     from encore.serving.open_app import open_app
     from encore.serving.reward_app import RewardApp
 

@@ -1,4 +1,4 @@
-"""Configs of `encore annotate export`, `encore annotate import` and `encore labels`."""
+"""Configs of `encore annotate`, `encore labels` and `encore guard`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from encore.core.config import option
 from encore.data.records import SampleKind
 from encore.data.study_options import RunChoice, StudyConfig, StudyFolder
 from encore.judges.judge_options import JudgeConfig
+from encore.model.model_options import ModelOptions, set_aside_option
 from encore.rating.rating_options import RatingConfig
+from encore.weighting.weights_options import WeightChoice
 
 Format = Literal["html", "csv", "label-studio"]
 
@@ -99,3 +101,19 @@ class LabelsConfig(RatingConfig):
         if first is not None and not is_study and (not files or Path(first).is_file()):
             return {**values, "to": None, "files": (first, *files)}
         return values
+
+
+class GuardConfig(ModelOptions):
+    """Configuration of `encore guard`: labelled responses, a model, and its weights."""
+
+    labelled: tuple[Path, ...] = option(positional=True, min_length=1, metavar="FILE...")
+    """CSV, JSON or Parquet files of responses with labels."""
+    model: str = option(metavar="FOLDER_OR_ID")
+    """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
+    composition: WeightChoice = WeightChoice()
+    max_set_aside_share: float = set_aside_option()
+    out: Path = option(Path("guard-scores"), identity=False, metavar="DIR")
+    """Folder of the scores, one folder a model and set of responses. A call with other weights or
+    other labels reads them, and a stopped call continues."""
+    device: str | None = option(None)
+    """Device of the model. Default: a GPU if there is one."""

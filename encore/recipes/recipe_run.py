@@ -480,8 +480,8 @@ class _RecipeRun:
         return out
 
     def _export(self, model: Path, out: Path, *, weights: Path | None) -> bool:
-        from encore.export.weights_input import read_weights
-        from encore.export.write_export import export_model
+        from encore.exports.weights_input import read_weights
+        from encore.exports.write_export import export_model
         from encore.model.open_model import open_reward_model
 
         dtype = self.recipe.export_dtype

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from encore.analysis.pair_counts import sum_by_group
+from encore.analysis.run_comparison import compare_ratings
 from encore.rules.probe_record import RuleProbe, VariantEffect
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
-from encore.weighting.run_comparison import compare_ratings
 
 #: A planted sentence buys a rule's score if the lower bound of its rise is above this.
 MARGIN = 0.05

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from encore.analysis.run_comparison import RuleComparison
 from encore.core.errors import EncoreError
 from encore.data.rating_runs import RatingManifest
 from encore.data.study import PROBES_DIR
-from encore.weighting.run_comparison import RuleComparison
 
 
 class _Record(BaseModel):

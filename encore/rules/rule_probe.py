@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.run_comparison import NUM_DRAWS
 from encore.core.errors import InputError
 from encore.core.files import check_writable, write_json
 from encore.core.reporting import SILENT, Reporter
@@ -43,7 +44,6 @@ from encore.rules.rules_options import ProbeConfig
 from encore.runs.identity import run_key_of
 from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
-from encore.weighting.run_comparison import NUM_DRAWS
 
 # Suffixes: P pairs, R rules; 2 before PR: chosen and rejected.
 

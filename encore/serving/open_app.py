@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from encore.core.terminal import VisibleFormatter
-from encore.export.weights_input import one_reward
+from encore.exports.weights_input import one_reward
 from encore.model.open_model import open_reward_model
 from encore.serving.host_guard import host_names
 from encore.serving.policy_template import load_policy_template

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from encore.export.weights_input import Composition
+from encore.exports.weights_input import Composition
 from encore.model.layouts import TokenIds
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences

@@ -1,15 +1,14 @@
-"""Options of `encore serve` and `encore guard`."""
+"""Options of `encore serve`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
 
 from encore.core.command_parser import UsageError
 from encore.core.config import StageConfig, option, unkeyed_option
-from encore.model.model_options import ModelOptions, set_aside_option
+from encore.model.model_options import ModelOptions
 from encore.weighting.weights_options import WeightChoice
 
 
@@ -80,19 +79,3 @@ class ServeConfig(ModelOptions):
         if self.composition.ratings is not None and self.composition.scheme is None:
             raise UsageError("--ratings belongs to --scheme, which is not given")
         return self
-
-
-class GuardConfig(ModelOptions):
-    """Configuration of `encore guard`: labelled responses, a model, and its weights."""
-
-    labelled: tuple[Path, ...] = option(positional=True, min_length=1, metavar="FILE...")
-    """CSV, JSON or Parquet files of responses with labels."""
-    model: str = option(metavar="FOLDER_OR_ID")
-    """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
-    composition: WeightChoice = WeightChoice()
-    max_set_aside_share: float = set_aside_option()
-    out: Path = option(Path("guard-scores"), identity=False, metavar="DIR")
-    """Folder of the scores, one folder a model and set of responses. A call with other weights or
-    other labels reads them, and a stopped call continues."""
-    device: str | None = option(None)
-    """Device of the model. Default: a GPU if there is one."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from huggingface_hub import DatasetCardData
 
 from encore.data.pairs_manifest import PairsManifest
-from encore.export.hub_card import hub_card
+from encore.exports.hub_card import hub_card
 from encore.rating.rating_options import rating_settings
 from encore.tables.publication import origin_text, provenance
 from encore.tables.study_tables import StudyTables

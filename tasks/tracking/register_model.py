@@ -162,8 +162,8 @@ def _log_model(
 
 def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
     """Write the row's reward as a plain transformers folder, in float32."""
-    from encore.export.weights_input import Composition
-    from encore.export.write_export import export_model
+    from encore.exports.weights_input import Composition
+    from encore.exports.write_export import export_model
     from encore.model.open_model import open_reward_model
     from encore.weighting.preference_head import PREFERENCE_HEAD, has_preference_head
 

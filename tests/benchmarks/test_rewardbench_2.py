@@ -22,7 +22,7 @@ from encore.benchmarks.table_rows import TableRow, mean_row, reward_row
 from encore.core.errors import InputError
 from encore.demo import JUDGE_PATH
 from encore.judges.judge_options import JudgeConfig
-from tests.export.readers.environments import ask, reader_python
+from tests.exports.readers.environments import ask, reader_python
 from tests.worlds.studies import write_lines
 from tests.worlds.tables import write_run
 from tests.worlds.trainings import make_study

@@ -17,12 +17,12 @@ from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
-from encore.export.write_export import export_model
+from encore.exports.write_export import export_model
 from encore.model.backbone_options import EXPORT_FILE, BackboneConfig
 from encore.model.open_model import open_reward_model
 from encore.training.train import train
 from encore.training.training_options import TrainConfig
-from tests.export.readers.rewardbench import run_rewardbench
+from tests.exports.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 

@@ -17,7 +17,7 @@ from encore.buckets.bucket_store import BucketStore
 from encore.core.errors import EncoreError
 from encore.core.folder_watches import sending_studies
 from encore.rating.rating_options import RateConfig
-from encore.report.report_options import ReportConfig
+from encore.reports.report_options import ReportConfig
 from tests.cli.conftest import Run
 from tests.judges.hostile_server import MODEL, HostileServer, serving
 from tests.worlds.buckets import fail_after, new_bucket, s3_server, set_s3_environment

@@ -148,7 +148,7 @@ def second_run(first_run: DemoRun, tmp_path_factory: pytest.TempPathFactory) -> 
             "encore.judges.transformers_model.TransformersJudge.start",
             "encore.training.train._fit_and_save",
             "encore.training.baselines.gating_network.fit_gate",
-            "encore.export.write_export.export_model",
+            "encore.exports.write_export.export_model",
             "encore.scoring.scoring_run.score_encoded",
         ):
             patch.setattr(stage, Mock(side_effect=AssertionError("the first run did this")))

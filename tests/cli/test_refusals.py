@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from encore.core.listening import listen
 from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH
-from encore.serving.listening import listen
 from tests.worlds.ratings import ratings_table, table_of
 
 #: Exit code, call, and texts that the message contains. The working directory has the studies

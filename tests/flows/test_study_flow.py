@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_RESULTS_LOCAL_STORAGE_PATH
 from encore.data.ingest_options import IngestConfig
 from encore.data.study_options import RatingsConfig
 from encore.recipes.recipe import load_recipe
-from encore.report.report_options import ReportConfig
+from encore.reports.report_options import ReportConfig
 from flows.analyze import analyze
 from flows.ingest import ingest
 from flows.report import report

@@ -12,7 +12,7 @@ import torch
 
 from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.export.write_export import export_model
+from encore.exports.write_export import export_model
 from encore.model.open_model import open_reward_model
 from tests.worlds.models import edit_json, edit_tensors, make_classifier, tiny_config
 from tests.worlds.scorings import make_model

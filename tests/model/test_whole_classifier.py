@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from encore.core.errors import InputError
 from encore.data.records import Message
-from encore.export.write_export import export_model
+from encore.exports.write_export import export_model
 from encore.model.open_model import OpenedModel, model_digest, open_reward_model
 from encore.model.reward_model import WholeClassifier
 from encore.model.score_sequences import best_layout, score_sequences

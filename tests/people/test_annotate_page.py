@@ -15,7 +15,7 @@ from encore.people.people_options import AnnotateImportConfig
 from tests.browser.chromium import Page
 from tests.people.answering import page_data
 from tests.people.conftest import exported
-from tests.report.test_report_page import SCREENS, THEMES
+from tests.reports.test_report_page import SCREENS, THEMES
 from tests.worlds.servers import wait_until
 
 pytestmark = pytest.mark.services

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from encore.data.records import PreferencePair
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from tests.export.readers.conversations import alternating, read_hh
+from tests.exports.readers.conversations import alternating, read_hh
 from tests.worlds.models import make_classifier, tiny_config
 
 T = TypeVar("T")

@@ -16,12 +16,12 @@ import pytest
 
 from encore.data.records import Message
 from encore.demo import JUDGE_PATH
-from encore.export.classifier import write_tokenizer
+from encore.exports.classifier import write_tokenizer
 from encore.model.conversation import ConversationTokenizer
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.weighting.trainer_configs import TrainerWeights, trainer_config
-from tests.export.readers.environments import ask, reader_python
+from tests.exports.readers.environments import ask, reader_python
 from tests.serving.servers import running
 from tests.test_architecture import ROOT
 from tests.worlds.models import tiny_model

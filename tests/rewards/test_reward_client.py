@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from encore.core.errors import InputError
+from encore.core.listening import listen
 from encore.rewards import RewardClient, RewardUnavailableError, reward_client
 from encore.rewards.conversations import conversation_json
-from encore.serving.listening import listen
 from tests.serving.servers import answering, make_conversations, running, score_offline
 from tests.test_architecture import ROOT
 from tests.worlds.models import RULES, WEIGHTS

@@ -10,7 +10,7 @@ from encore.analysis.bootstrap import Estimate
 from encore.analysis.entropy import entropy_weights
 from encore.rules.probe_effects import RISK, lower_bounds, measure
 from encore.rules.probe_variants import CONTROL, PLANTED, UNCHANGED
-from tests.weighting.test_run_comparison import entropy
+from tests.analysis.test_run_comparison import entropy
 
 NUM_PAIRS, NUM_RULES = 60, 4
 RULES = [f"rule-{index}" for index in range(NUM_RULES)]

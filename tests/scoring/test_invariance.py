@@ -15,7 +15,7 @@ from encore.model.backbone_options import BackboneConfig
 from encore.model.layouts import lay_out
 from encore.model.load_backbone import load_reward_model
 from encore.model.open_model import OpenedModel
-from tests.export.readers.conversations import read_hh
+from tests.exports.readers.conversations import read_hh
 from tests.worlds.scorings import score_pairs
 from tests.worlds.tokenizers import demo_tokenizer
 

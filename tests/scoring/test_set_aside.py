@@ -19,13 +19,13 @@ from encore.benchmarks.render_table import render_markdown
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
-from encore.export.write_export import export_model
+from encore.exports.write_export import export_model
 from encore.model.open_model import open_reward_model
+from encore.people.guardrail import measure_guardrail
+from encore.people.people_options import GuardConfig
 from encore.runs.run_files import run_status
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
-from encore.serving.guardrail import measure_guardrail
-from encore.serving.serve_options import GuardConfig
 from encore.training.baselines.gate import train_gate
 from encore.training.train import train
 from encore.training.training_examples import read_examples

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.types import ASGIApp
 
+from encore.core.listening import listen, make_server, url_of
 from encore.data.records import Message
-from encore.export.weights_input import Composition
+from encore.exports.weights_input import Composition
 from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.serving.host_guard import host_names
-from encore.serving.listening import listen, make_server, url_of
 from encore.serving.reward_app import RewardApp
 from encore.serving.serve_options import RuleUse, ServeLimits
 from tests.worlds.models import WEIGHTS, opened_model

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from encore.serving import head_timeout
+from encore.core import head_timeout
 from encore.serving.host_guard import host_names
 from tests.serving.servers import PATIENCE, Running, running
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from encore.analysis.rater_agreement import alpha_interval, kappa_interval
+from encore.analysis.run_comparison import compare_ratings, compare_runs
 from encore.rules.probe_effects import lower_bounds
 from encore.warehouse import PairRatings
 from encore.weighting.label_curve import label_curve
-from encore.weighting.run_comparison import compare_ratings, compare_runs
 from encore.weighting.scheme_comparison import compare_schemes, sweep_tau
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import open_evidence

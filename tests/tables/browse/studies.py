@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 
+from encore.core.listening import listen
 from encore.data.study import open_study
 from encore.serving.host_guard import host_names
-from encore.serving.listening import listen
 from encore.tables.browse_app import browse_app
 from encore.tables.pair_index import open_pair_index
 from tests.serving.servers import answering

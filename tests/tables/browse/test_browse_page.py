@@ -8,7 +8,7 @@ import shutil
 import httpx
 import pytest
 
-from tests.report.test_report_page import SCREENS, THEMES
+from tests.reports.test_report_page import SCREENS, THEMES
 from tests.tables.browse.studies import HOSTILE, browsing
 
 pytestmark = pytest.mark.services
