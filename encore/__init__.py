@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.model.open_model import open_reward_model as open_reward_model
     from encore.rating.rating_options import PlanRateConfig as PlanRateConfig
-    from encore.rating.rating_options import RateConfig as RateConfig
     from encore.rating.rating_options import RatingConfig as RatingConfig
+    from encore.rating.rating_options import RatingRunOptions as RatingRunOptions
     from encore.rating.rating_run import rate as rate
     from encore.recipes.plan import plan as plan
     from encore.reports.write_report import report as report
+    from encore.runs.run_options import RunOptions as RunOptions
     from encore.scoring.head_scores import read_head_scores as read_head_scores
-    from encore.scoring.scoring_options import ScoreConfig as ScoreConfig
     from encore.scoring.scoring_options import ScoringConfig as ScoringConfig
     from encore.scoring.scoring_run import score_study
     from encore.tables.pair_details import show as show
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from encore.training.baselines.gate import train_gate
     from encore.training.train import train as train
     from encore.training.training_options import GateTrainingConfig as GateTrainingConfig
-    from encore.training.training_options import TrainConfig as TrainConfig
-    from encore.training.training_options import TrainGateConfig as TrainGateConfig
     from encore.training.training_options import TrainingRunConfig as TrainingRunConfig
     from encore.training.training_plan import PlanTrainConfig as PlanTrainConfig
     from encore.warehouse import open_ratings as open_ratings
@@ -85,12 +83,10 @@ _WHERE = {
     "JudgeConfig": "encore.judges.judge_options.JudgeConfig",
     "PlanRateConfig": "encore.rating.rating_options.PlanRateConfig",
     "PlanTrainConfig": "encore.training.training_plan.PlanTrainConfig",
-    "RateConfig": "encore.rating.rating_options.RateConfig",
     "RatingConfig": "encore.rating.rating_options.RatingConfig",
-    "ScoreConfig": "encore.scoring.scoring_options.ScoreConfig",
+    "RatingRunOptions": "encore.rating.rating_options.RatingRunOptions",
+    "RunOptions": "encore.runs.run_options.RunOptions",
     "ScoringConfig": "encore.scoring.scoring_options.ScoringConfig",
-    "TrainConfig": "encore.training.training_options.TrainConfig",
-    "TrainGateConfig": "encore.training.training_options.TrainGateConfig",
     "TrainingRunConfig": "encore.training.training_options.TrainingRunConfig",
     "analyze": "encore.analysis.analyze.analyze",
     "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",

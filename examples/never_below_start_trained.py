@@ -32,7 +32,7 @@ from encore.scoring.scoring_run import score_study
 from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.train import train
 from encore.training.training_examples import group_draw, prompt_group, read_examples
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 from examples.never_below_start import (
     FITTED,
     INITIAL,
@@ -74,21 +74,16 @@ def train_models(folder: Path, config: Mapping[str, Any]) -> dict[str, Path]:
         folder: Folder with the studies ``initial`` and ``study``, and the ratings of the latter.
         config: Settings of all trainings, with the backbone of the initial model.
     """
-    first = TrainConfig(
-        **config,
-        study=folder / "initial",
-        objective="bradley-terry",
-        head_init="probe",
-        evaluation_share=0,
+    first = TrainingRunConfig(
+        **config, objective="bradley-terry", head_init="probe", evaluation_share=0
     )
-    models = {INITIAL: train(first.study, first).model_dir}
+    models = {INITIAL: train(folder / "initial", first).model_dir}
     if not (folder / "start").is_dir():
         export_model(models[INITIAL], out=folder / "start")
     start = config["backbone"].model_copy(update={"model": str(folder / "start")})
     common = {
         **config,
         "backbone": start,
-        "study": folder / "study",
         "ratings": folder / "ratings.parquet",
         "evaluation_share": TEST_END,
         "evaluate_every": 1_000_000,  # after the last step alone
@@ -103,8 +98,8 @@ def train_models(folder: Path, config: Mapping[str, Any]) -> dict[str, Path]:
             "head_init": "probe",
         }
     for name, of_model in options.items():
-        second = TrainConfig(**common, **of_model)
-        models[name] = train(second.study, second).model_dir
+        second = TrainingRunConfig(**common, **of_model)
+        models[name] = train(folder / "study", second).model_dir
     return models
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.core.config import StageConfig, option
 from encore.data.study import open_study
+from encore.data.study_options import StudyArgument
 from flows.command import run_command
 from flows.score import ScoringAttempts
 from flows.study_flow import study_flow
@@ -34,7 +35,8 @@ class AliasConfig(StageConfig):
 
 @study_flow("evaluate", stage="evaluate")
 def evaluate(
-    config: BenchmarkStudyConfig,
+    study: StudyArgument,
+    config: BenchmarkConfig,
     tracking: TrackingConfig = TrackingConfig(),
     aliases: AliasConfig = AliasConfig(),
     attempts: ScoringAttempts = ScoringAttempts(),
@@ -50,7 +52,7 @@ def evaluate(
     """
     from encore.benchmarks.run_benchmark import run_benchmark  # brings torch
 
-    study, reporter = config.study, FlowReporter("benchmark", config.study)
+    reporter = FlowReporter("benchmark", study)
     tracker = Tracker(study, tracking, out=config.out)
     run = run_stage(
         "benchmark",
@@ -69,7 +71,7 @@ def evaluate(
     for alias, row in row_by_alias.items() if projection else ():
         model = aliases.registered_model
         version = set_alias(
-            config, row=row, table=run.out, alias=alias, tracking=tracking, model=model
+            study, config, row=row, table=run.out, alias=alias, tracking=tracking, model=model
         )
         message += f"; {model} version {version} is the {alias}"
     return Completed(message=message, data=str(run.out))

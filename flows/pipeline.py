@@ -22,8 +22,7 @@ from encore.data.sources.pku import Prefer
 from encore.data.study import open_study
 from encore.data.study_options import StudyFolder
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import LimitedRatingConfig
-from encore.recipes.recipe import RECIPE_NAMES, Weighing, load_recipe, make_recipe
+from encore.recipes.recipe import RECIPE_NAMES, RecipeRating, Weighing, load_recipe, make_recipe
 from encore.reports.write_report import report as write_report
 from flows.command import call_main, run_flow
 from flows.recipes import run_recipe, run_under_prefect
@@ -50,7 +49,7 @@ class PipelineConfig(StageConfig):
     sources: tuple[str, ...] = _sources(min_length=1)
     study: StudyFolder = option(name="out", beside_recipe=True, metavar="STUDY")
     """The study directory; made if it is not there."""
-    rating: LimitedRatingConfig
+    rating: RecipeRating
     prefer: Prefer | None = option(None)
     """Which label of raw PKU-SafeRLHF says what is chosen."""
     weighing: Weighing = Weighing()
@@ -96,7 +95,7 @@ class _Judge(JudgeConfig):
     """The judge, as `encore rate` takes it; with --recipe: in place of its own."""
 
 
-class _Rating(LimitedRatingConfig):
+class _Rating(RecipeRating):
     judge: _Judge = _Judge()
 
 

@@ -9,7 +9,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.analysis.analyze import analyze
-from encore.rating.rating_options import RateConfig
+from encore.data.study_options import StudyArgument
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_statistics
@@ -20,7 +21,9 @@ from tasks.stage_task import run_stage
 
 @study_flow("rate-pairs", stage="rate")
 def rate_pairs(
-    config: RateConfig,
+    study: StudyArgument,
+    config: RatingConfig,
+    how: RatingRunOptions = RatingRunOptions(),
     attempts: ShardAttempts = ShardAttempts(),
     servers: ServersConfig = ServersConfig(),
 ) -> State:
@@ -34,8 +37,8 @@ def rate_pairs(
 
     Example: python -m flows.rate_pairs study --judge ./my-judge --limit 200
     """
-    run_dir, report = rate_shards(config.study, config, attempts, servers)
-    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=config.study)
+    run_dir, report = rate_shards(study, config, how, attempts, servers)
+    publish_statistics(run_stage("analyze", lambda: analyze(run_dir)), study=study)
     return Completed(message=report.message, data=report)
 
 

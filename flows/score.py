@@ -9,9 +9,11 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
+from encore.data.study_options import StudyArgument
+from encore.runs.run_options import RunOptions
 from encore.runs.shard_runner import raise_for_failed_shards
 from encore.scoring.head_accuracy import scoring_accuracies
-from encore.scoring.scoring_options import ScoreConfig
+from encore.scoring.scoring_options import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
@@ -27,7 +29,12 @@ class ScoringAttempts(Attempts):
 
 
 @study_flow("score", stage="score")
-def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) -> State:
+def score(
+    study: StudyArgument,
+    config: ScoringConfig,
+    how: RunOptions = RunOptions(),
+    attempts: ScoringAttempts = ScoringAttempts(),
+) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.
 
     Without PREFECT_API_URL a temporary server is started for this run; with it, the run and its
@@ -40,20 +47,20 @@ def score(config: ScoreConfig, attempts: ScoringAttempts = ScoringAttempts()) ->
     def work() -> ScoreResult:
         from encore.scoring.scoring_run import score_study  # brings torch
 
-        reporter = FlowReporter("score", config.study)
-        result = score_study(open_study(config.study), config, reporter=reporter)
+        reporter = FlowReporter("score", study)
+        result = score_study(open_study(study), config, how, reporter=reporter)
         raise_for_failed_shards(result.out, result.failures, num_shards=result.num_shards)
         return result
 
     result = run_stage("score", work, attempts=attempts)
     num_scored = result.num_shards - result.num_reused
-    all_pairs, held_out = scoring_accuracies(open_study(config.study), result)
+    all_pairs, held_out = scoring_accuracies(open_study(study), result)
     paragraphs = [
         f"Scores of {result.num_pairs} pairs: `{result.out}`.",
         *result.notes,
         *(f"Synthetic: {part}." for part in result.synthetic),
     ]
-    publish_head_accuracy(all_pairs, held_out, *paragraphs, study=config.study)
+    publish_head_accuracy(all_pairs, held_out, *paragraphs, study=study)
     return Completed(
         message=f"{result.num_scores} scores of {result.num_pairs} pairs: {num_scored} shards "
         f"scored, {result.num_reused} reused",

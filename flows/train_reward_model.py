@@ -10,8 +10,9 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
+from encore.data.study_options import StudyArgument
 from encore.training.run_folder import TrainingResult
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_evaluation, publish_tracked
@@ -28,7 +29,8 @@ class TrainingAttempts(Attempts):
 
 @study_flow("train-reward-model", stage="train")
 def train_reward_model(
-    config: TrainConfig,
+    study: StudyArgument,
+    config: TrainingRunConfig,
     tracking: TrackingConfig = TrackingConfig(),
     attempts: TrainingAttempts = TrainingAttempts(),
 ) -> State:
@@ -41,22 +43,22 @@ def train_reward_model(
 
     Example: python -m flows.train_reward_model study --backbone ./my-llama --method probe
     """
-    tracker = Tracker(config.study, tracking, out=config.out)
+    tracker = Tracker(study, tracking, out=config.out)
 
     def work() -> TrainingResult:
         from encore.training.train import train
 
         try:
-            reporter = FlowReporter("training", config.study, tracker=tracker)
-            return train(open_study(config.study), config, reporter=reporter)
+            reporter = FlowReporter("training", study, tracker=tracker)
+            return train(open_study(study), config, reporter=reporter)
         except BaseException as error:  # also Ctrl-C, SIGTERM, a cancelled flow run
             tracker(now=True, end_status="FAILED" if isinstance(error, Exception) else "KILLED")
             raise
 
     result = run_stage("train", work, attempts=attempts)
     projection = tracker(now=True)
-    publish_evaluation(result, study=config.study)
-    publish_tracked(projection, result.out, study=config.study)
+    publish_evaluation(result, study=study)
+    publish_tracked(projection, result.out, study=study)
     done = "trained" if result.is_new else "was trained before"
     message = f"{done}: {result.num_steps} steps"
     if projection is None:

@@ -18,8 +18,9 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_judge import ServedJudge
-from encore.rating.rating_options import RateConfig, RatingConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_run
 from encore.rating.replies import note_on_refusals
 from encore.runs.shard_runner import RunReport, work_through
@@ -43,7 +44,11 @@ class ShardAttempts(StageConfig):
 
 
 def rate_shards(
-    study: Path, config: RatingConfig, attempts: ShardAttempts, servers: ServersConfig
+    study: Path,
+    config: RatingConfig,
+    how: RatingRunOptions,
+    attempts: ShardAttempts,
+    servers: ServersConfig,
 ) -> tuple[Path, RunReport]:
     """Rate the shards that are not done, and return the rating run's folder and a report.
 
@@ -52,7 +57,8 @@ def rate_shards(
 
     Args:
         study: Directory of the study to rate.
-        config: Judge, rules and settings. A `RateConfig` also says which shards are rated.
+        config: Judge, rules and settings.
+        how: Engines, shards of this call, limits at which it ends.
         attempts: Number of attempts at a shard.
         servers: Options of the servers on the GPU pool.
 
@@ -60,13 +66,12 @@ def rate_shards(
         EncoreError: The run cannot be opened, or the judge cannot be loaded.
         StudyIncompleteError: Shards failed, or a limit such as the budget ended the run.
     """
-    rate_config = RateConfig.model_validate({"study": study, **dict(config)})
     reporter = FlowReporter("rating", study)
     flow_context = contextvars.copy_context()
 
     def rate() -> tuple[Path, RunReport]:
-        judge, show_engines = _pool_judge(rate_config, servers) or (None, None)
-        run = open_run(open_study(study), rate_config, judge=judge)
+        judge, show_engines = _pool_judge(study, config.judge, how, servers) or (None, None)
+        run = open_run(open_study(study), config, how, judge=judge)
         with closing(run.judge):
             job = run.job(reporter=reporter)
             run_attempts = shards_as_tasks(
@@ -92,21 +97,19 @@ def rate_shards(
 
 
 def _pool_judge(
-    config: RateConfig, options: ServersConfig
+    study: Path, config: JudgeConfig, how: RatingRunOptions, options: ServersConfig
 ) -> tuple[ServedJudge, ShowEngines] | None:
     """Return the judge on servers of the GPU pool, and a function that shows how they are.
 
     None where the judge is opened in this process.
     """
-    if deployment.id is None or config.judge.backend != "vllm":
+    if deployment.id is None or config.backend != "vllm":
         return None
     servers = PoolServers(
-        config=config.judge,
-        num_servers=num_pool_servers(config.engines),
-        keep_minutes=options.keep_minutes,
+        config=config, num_servers=num_pool_servers(how.engines), keep_minutes=options.keep_minutes
     )
-    judge = ServedJudge(config.judge, servers=servers)
-    table = EngineTable(config.study)
+    judge = ServedJudge(config, servers=servers)
+    table = EngineTable(study)
     show_engines = partial(table.show, lambda: servers.rows(judge.server_rows()))
     servers.show = show_engines
     return judge, show_engines

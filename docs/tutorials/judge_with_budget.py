@@ -65,14 +65,11 @@ encore.ingest({"mine": pairs}, out="api-study")
 # request costs 0.00022, all of them 0.22. The budget is 0.05.
 
 # %%
-config = encore.RateConfig(
-    study="api-study",
-    judge=encore.JudgeConfig(model="stand-in", backend="http", base_url=url),
-    budget=0.05,
-    price_input=1.0,
-    price_output=5.0,
+config = encore.RatingConfig(
+    judge=encore.JudgeConfig(model="stand-in", backend="http", base_url=url)
 )
-rated = encore.rate("api-study", config)
+how = encore.RatingRunOptions(budget=0.05, price_input=1.0, price_output=5.0)
+rated = encore.rate("api-study", config, how)
 print(f"{Service.num_requests} requests, {Service.num_requests * 0.00022:.4f} of 0.05 spent")
 
 # %% [markdown]
@@ -81,7 +78,7 @@ print(f"{Service.num_requests} requests, {Service.num_requests * 0.00022:.4f} of
 
 # %%
 num_before = Service.num_requests
-encore.rate("api-study", config.model_copy(update={"budget": 1.0}))
+encore.rate("api-study", config, how.model_copy(update={"budget": 1.0}))
 print(f"{Service.num_requests - num_before} further requests; 1,000 were needed in all")
 assert 1000 <= Service.num_requests <= 1010  # with the test questions of both runs
 server.shutdown()

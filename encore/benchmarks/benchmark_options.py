@@ -12,7 +12,7 @@ from pydantic import Field
 from encore.benchmarks.definition import BENCHMARK_NAMES
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
-from encore.data.study_options import StudyConfig, StudyFolder
+from encore.data.study_options import StudyFolder
 from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ComputingConfig
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
@@ -170,10 +170,6 @@ class BenchmarkConfig(BenchmarkScoringConfig):
         return tuple(pairs)
 
 
-class BenchmarkStudyConfig(BenchmarkConfig, StudyConfig):
-    """Configuration of the command `encore benchmark`: with its study."""
-
-
 class VerdictConfig(StageConfig):
     """Options with which a judge compares the two answers of a pair."""
 
@@ -219,7 +215,7 @@ class JudgeBenchmarkConfig(VerdictConfig):
         """Return the configuration by which the judge rates the pairs, as for training data."""
         names = {"rules", "shard_size", "max_reply_tokens"}
         options = self.model_dump(include=names, exclude_none=True)
-        return RatingConfig(judge=self.judge, allow_nulls=True, **options)
+        return RatingConfig(judge=self.judge, **options)
 
 
 class CompareConfig(StageConfig):

@@ -96,7 +96,7 @@ def run_benchmark(
         InputError: Models, benchmark, data, study or ratings are wrong or do not fit together.
         EncoreError: A score is not finite, the disk is full, or the device lacks memory.
     """
-    study = as_study(study, config)
+    study = as_study(study)
     # Check everything that needs no model before hours of scoring.
     _check_models(config)
     pairs = configured_pairs(config.pairs)

@@ -7,16 +7,18 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.cli.output import warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
 from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, visible, warn
+from encore.data.study_options import StudyArgument
 
 
 @command
 def benchmark(
-    config: BenchmarkStudyConfig,
+    study: StudyArgument,
+    config: BenchmarkConfig,
     *,
     table: Annotated[
         Literal["markdown", "json"], Parameter(help="Format of the table on stdout.")
@@ -44,7 +46,7 @@ def benchmark(
     from encore.data.study import open_study
 
     with terminal_reporter() as reporter:
-        run = run_benchmark(open_study(config.study), config, reporter=reporter)
+        run = run_benchmark(open_study(study), config, reporter=reporter)
     if json or table == "json":
         print_json(run.table.model_dump(mode="json"))
         for note in table_notes(run.table):
@@ -56,4 +58,4 @@ def benchmark(
         warn("partial: pairs of the benchmark are missing; do not compare with published figures")
     say(f"{run.num_computed:,} pairs scored" if run.num_computed else "all pairs scored before")
     say(f"results per pair and row: {run.results_path}")
-    say_next("compare", config.study)
+    say_next("compare", study)

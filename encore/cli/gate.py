@@ -8,14 +8,15 @@ from encore.cli.output import Renderable, compact_table, percent, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
 from encore.core.terminal import say, say_next, terminal_reporter, warn
-from encore.training.training_options import TrainGateConfig
+from encore.data.study_options import StudyArgument
+from encore.training.training_options import GateTrainingConfig
 
 if TYPE_CHECKING:
     from encore.training.baselines.gate import GateResult
 
 
 @command
-def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
+def gate(study: StudyArgument, config: GateTrainingConfig, *, json: JsonOption = False) -> None:
     """Train a gate: a small network that reads the prompt and weighs the model's heads.
 
     This is the paper's baseline "MoE gating". Backbone and heads do not change. Three hidden layers
@@ -32,7 +33,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     from encore.training.baselines.gate import gate_warnings, train_gate
 
     with terminal_reporter() as reporter:
-        result = train_gate(open_study(config.study), config, reporter=reporter)
+        result = train_gate(open_study(study), config, reporter=reporter)
     weights = result.mean_weights.items()
     table = compact_table(("head", "mean weight"), weights, title="The gate over held-out prompts")
     warnings = gate_warnings(
@@ -45,7 +46,7 @@ def gate(config: TrainGateConfig, *, json: JsonOption = False) -> None:
     for warning in warnings:
         warn(warning)
     say(f"gate in {result.out}, {result.seconds:.0f} s")
-    say_next("benchmark", config.study, "--model", config.model, "--gate", result.out)
+    say_next("benchmark", study, "--model", config.model, "--gate", result.out)
 
 
 def _losses(result: GateResult) -> Renderable:

@@ -19,13 +19,14 @@ from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import number
 from encore.core.terminal import say, say_next, terminal_reporter
 from encore.people.people_options import LabelsConfig
+from encore.rating.rating_options import ReplyOptions
 
 if TYPE_CHECKING:
     from encore.people.rule_agreement import LabelAgreement
 
 
 @command
-def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
+def labels(config: LabelsConfig, replies: ReplyOptions, *, json: JsonOption = False) -> None:
     """Measure the agreement of a judge with people's labels of single responses, rule by rule.
 
     A judge rates every response under every rule that has labels, as `encore rate` does with pairs;
@@ -44,7 +45,7 @@ def labels(config: LabelsConfig, *, json: JsonOption = False) -> None:
     if not config.files:
         raise UsageError("FILE is missing: a table of labels, after STUDY if there is one")
     with terminal_reporter() as reporter:
-        report = judge_labels(config, reporter=reporter)
+        report = judge_labels(config, replies, reporter=reporter)
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
     if report.table is not None:
         say(f"labels and ratings: {report.table}")

@@ -10,14 +10,17 @@ from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import amount
 from encore.core.terminal import say_next, terminal_reporter
-from encore.rating.rating_options import PlanRateConfig
+from encore.data.study_options import StudyArgument
+from encore.rating.rating_options import PlanRateConfig, ReplyOptions
 
 if TYPE_CHECKING:
     from encore.rating.rating_plan import RatingPlan
 
 
 @command
-def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
+def plan_rate(
+    study: StudyArgument, config: PlanRateConfig, replies: ReplyOptions, *, json: JsonOption = False
+) -> None:
     """Plan calls, tokens by prompt layout, hours and money of a rating run. Loads no weights.
 
     The prompts of at most 1,000 pairs are made and tokenised as for the judge; the pairs are taken
@@ -35,9 +38,9 @@ def plan_rate(config: PlanRateConfig, *, json: JsonOption = False) -> None:
     if config.pairs is not None and config.limit is not None:
         raise UsageError("give --pairs or --limit: both say for how many pairs the plan is")
     with terminal_reporter() as reporter:
-        plan = plan_rating(open_study(config.study), config, reporter=reporter)
+        plan = plan_rating(open_study(study), config, replies, reporter=reporter)
     show_result(plan, _tables(plan), plan.notes, as_json=json)
-    say_next("rate", config.study, "--judge", "JUDGE")
+    say_next("rate", study, "--judge", "JUDGE")
 
 
 def _tables(plan: RatingPlan) -> Iterator[Renderable]:

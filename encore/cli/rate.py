@@ -9,7 +9,8 @@ from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import amount, counted
 from encore.core.terminal import print_json, say, say_next, terminal_reporter, warn
-from encore.rating.rating_options import BatchConfig, CheckConfig, RateConfig
+from encore.data.study_options import StudyArgument
+from encore.rating.rating_options import BatchConfig, CheckConfig, RatingConfig, RatingRunOptions
 
 if TYPE_CHECKING:
     from encore.rating.rating_run import RatingResult
@@ -26,7 +27,13 @@ _REMARKS = {
 
 @command
 def rate(
-    config: RateConfig, batch: BatchConfig, check: CheckConfig, *, json: JsonOption = False
+    study: StudyArgument,
+    config: RatingConfig,
+    how: RatingRunOptions,
+    batch: BatchConfig,
+    check: CheckConfig,
+    *,
+    json: JsonOption = False,
 ) -> None:
     """Have a judge rate every response under every rule; ratings go to Parquet, shard by shard.
 
@@ -41,15 +48,15 @@ def rate(
     from encore.rating.batch_files import BatchJudge, write_requests
     from encore.rating.rating_run import check_config, open_run, rate_run
 
-    _refuse_combinations(config, batch, check)
-    study = open_study(config.study)
+    _refuse_combinations(config, how, batch, check)
+    opened = open_study(study)
     judge = BatchJudge(config.judge) if batch.batch_file or batch.batch_results else None
     with terminal_reporter() as reporter:
-        run = open_run(study, config, judge=judge)
+        run = open_run(opened, config, how, judge=judge)
         checked = None
         if check.check is not None:
             second = check_config(config, check.check)
-            check_run = open_run(study, second, judge=run.judge)
+            check_run = open_run(opened, second, how, judge=run.judge)
             if not check_run.run_dir.exists():  # a judge that cannot answer is refused now
                 check_run.judge.check(check_run.rater.decoding)
         if judge is not None:
@@ -62,7 +69,7 @@ def rate(
             if keeps_judge and not result.report.failures:
                 checked = rate_run(check_run, reporter=reporter)
     if batch.batch_file is None:
-        _show_result(config, result, checked, as_json=json)
+        _show_result(result, checked, as_json=json)
         return
     if json:
         files = {str(path): num_requests for path, num_requests in requests.files.items()}
@@ -75,15 +82,17 @@ def rate(
     say("next: give each file to the provider, then the same command with --batch-results FILE")
 
 
-def _refuse_combinations(config: RateConfig, batch: BatchConfig, check: CheckConfig) -> None:
+def _refuse_combinations(
+    config: RatingConfig, how: RatingRunOptions, batch: BatchConfig, check: CheckConfig
+) -> None:
     """Refuse options that have no meaning together, or that would not bind the calls of --check."""
-    if config.retry_failed_prompts and (batch.batch_file or batch.batch_results):
+    if how.retry_failed_prompts and (batch.batch_file or batch.batch_results):
         raise InputError("--retry-failed-prompts asks the server: leave out the batch files")
     if check.check is None:
         return
     if config.layout != "all-rules":
         raise UsageError("--check belongs to --layout all-rules")
-    used = [*config.limits, *(f"--{name}" for name in ("slice", "shard") if getattr(config, name))]
+    used = [*how.limits, *(f"--{name}" for name in ("slice", "shard") if getattr(how, name))]
     used += ["--batch-file or --batch-results"] * bool(batch.batch_file or batch.batch_results)
     if used:
         num_pairs = (check.check + 1) // 2
@@ -93,29 +102,27 @@ def _refuse_combinations(config: RateConfig, batch: BatchConfig, check: CheckCon
         )
 
 
-def _show_result(
-    config: RateConfig, result: RatingResult, checked: RatingResult | None, *, as_json: bool
-) -> None:
-    report, values = result.report, _values(result)
+def _show_result(result: RatingResult, checked: RatingResult | None, *, as_json: bool) -> None:
+    report, values, study = result.report, _values(result), result.run_dir.parents[1]
     stop = report.early_stop
-    if config.limits:
+    if result.run.how.limits:
         values["ending"] = stop and {"reason": stop.reason, "is_enough": stop.is_success}
-    values |= _costs_of_run(config, result)
+    values |= _costs_of_run(result)
     if checked is not None:
-        values["check"] = _values(checked) | _costs_of_run(config, checked)
+        values["check"] = _values(checked) | _costs_of_run(checked)
     if as_json:
         print_json(values)
-    _say_result(config, result, values)
+    _say_result(result, values)
     if stop is not None and not stop.is_success:
         raise StudyIncompleteError(stop.reason)
     if stop is not None:
         say(stop.reason)
     if checked is None:
-        say_next("analyze", config.study)
+        say_next("analyze", study)
         return
     say(f"one rule a call, run {checked.manifest.run_key[:8]}:")
-    _say_result(config, checked, values["check"])
-    say_next("analyze", config.study, "--run", result.manifest.run_key[:8])
+    _say_result(checked, values["check"])
+    say_next("analyze", study, "--run", result.manifest.run_key[:8])
 
 
 def _values(result: RatingResult) -> dict[str, Any]:
@@ -141,7 +148,7 @@ def _values(result: RatingResult) -> dict[str, Any]:
     }
 
 
-def _say_result(config: RateConfig, result: RatingResult, values: dict[str, Any]) -> None:
+def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
     """Say what a call did on a run and what it cost; warn of nulls.
 
     Raises:
@@ -155,7 +162,7 @@ def _say_result(config: RateConfig, result: RatingResult, values: dict[str, Any]
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     if "spent" in values:
         say(f"spent: {values['spent']:,.4g} at the prices given, in all calls of this run")
-    _say_copies(config, report)
+    _say_copies(report, is_retry=result.run.how.retry_failed_prompts)
     _say_thinking(report)
     _warn_of_nulls(report)
     _warn_of_remarks(result)
@@ -164,29 +171,29 @@ def _say_result(config: RateConfig, result: RatingResult, values: dict[str, Any]
     warn_of_failures(report.failures, len(result.manifest.shards))
 
 
-def _costs_of_run(config: RateConfig, result: RatingResult) -> dict[str, float]:
+def _costs_of_run(result: RatingResult) -> dict[str, float]:
     """Return what all calls of the run cost at the prices given as ``spent``, if there are any."""
     from encore.rating.stop_rules import money, usages_of
 
-    if config.price_input is None and not config.price_gpu_hour:
+    how, num_devices = result.run.how, result.run.config.judge.num_devices
+    if how.price_input is None and not how.price_gpu_hour:
         return {}
     outcomes = result.report.outcomes
     costs: list[dict[str, float]] = [
         usage._asdict() for usage in usages_of(result.run_dir, result.manifest, outcomes)
     ]
     costs += [{"engine_seconds": state.footer.get("engine_seconds", 0)} for state in outcomes]
-    num_devices = config.judge.num_devices
-    spent = sum(money(cost, prices=config, num_devices=num_devices) for cost in costs)
+    spent = sum(money(cost, prices=how, num_devices=num_devices) for cost in costs)
     return {"spent": spent}
 
 
-def _say_copies(config: RateConfig, report: RunReport) -> None:
+def _say_copies(report: RunReport, *, is_retry: bool) -> None:
     """Say which ratings were taken over without a call."""
     num_known, num_kept = report.computed("num_known"), report.computed("num_kept")
-    if config.retry_failed_prompts and not (report.outcomes or report.failures):
+    if is_retry and not (report.outcomes or report.failures):
         say("no prompt of a finished shard failed: nothing is asked again")
     if num_known:
-        origin = "that were there" if config.retry_failed_prompts else "of other runs of this study"
+        origin = "that were there" if is_retry else "of other runs of this study"
         say(f"{num_known:,} ratings are copies of those {origin}")
     if num_kept:
         say(f"{num_kept:,} replies are those of an earlier call, and were not asked again")

@@ -21,6 +21,8 @@ from encore.cli.output import (
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted, number, sentence
 from encore.core.terminal import print_json, say, terminal_reporter, warn
+from encore.data.study_options import StudyArgument
+from encore.rating.rating_options import EngineOptions
 from encore.rules.probe_variants import PLANTED
 from encore.rules.rules_options import (
     DedupeConfig,
@@ -241,7 +243,9 @@ def _print_without_none(report: object) -> None:
 
 
 @command
-def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
+def rules_probe(
+    study: StudyArgument, config: ProbeConfig, how: EngineOptions, *, json: JsonOption = False
+) -> None:
     """Measure how sound each rule is: rate the same pairs with changed rules and responses.
 
     Changed rules have other words: a built-in framing, and those of --paraphrases. Changed
@@ -261,7 +265,7 @@ def rules_probe(config: ProbeConfig, *, json: JsonOption = False) -> None:
     from encore.rules.rule_probe import probe_rules
 
     with terminal_reporter() as reporter:
-        probe = probe_rules(open_study(config.study), config, reporter=reporter)
+        probe = probe_rules(open_study(study), config, how, reporter=reporter)
     show_result(probe, _probe_tables(probe), probe.notes, synthetic=probe.synthetic, as_json=json)
 
 

@@ -9,7 +9,9 @@ from encore.cli.output import percent, percent_of, record_table, show_result, wa
 from encore.core.command_parser import JsonOption, command
 from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import say, say_next, terminal_reporter
-from encore.scoring.scoring_options import ScoreConfig
+from encore.data.study_options import StudyArgument
+from encore.runs.run_options import RunOptions
+from encore.scoring.scoring_options import ScoringConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 @command
-def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
+def score(
+    study: StudyArgument, config: ScoringConfig, how: RunOptions, *, json: JsonOption = False
+) -> None:
     """Score every response of a study under every head of a reward model; Parquet, shard by shard.
 
     Heads are scored once: every weighting of them is then arithmetic over these files. Scores are
@@ -35,10 +39,10 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     from encore.scoring.head_accuracy import scoring_accuracies
     from encore.scoring.scoring_run import score_study
 
-    study = open_study(config.study)
+    opened = open_study(study)
     with terminal_reporter() as reporter:
-        result = score_study(study, config, reporter=reporter)
-    all_pairs, held_out = scoring_accuracies(study, result) if result.is_complete else ((), ())
+        result = score_study(opened, config, how, reporter=reporter)
+    all_pairs, held_out = scoring_accuracies(opened, result) if result.is_complete else ((), ())
     scoring = {
         **dataclasses.asdict(result),
         "tokens_per_second": result.tokens_per_second,
@@ -55,7 +59,7 @@ def score(config: ScoreConfig, *, json: JsonOption = False) -> None:
     )
     warn_of_failures(result.failures, result.num_shards)
     if result.is_complete:
-        say_next("sql", study.path, "--query", "head_accuracy")
+        say_next("sql", opened.path, "--query", "head_accuracy")
 
 
 def _accuracy_table(all_pairs: Sequence[HeadAccuracy], held_out: Sequence[HeadAccuracy]) -> Table:

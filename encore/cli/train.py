@@ -21,15 +21,18 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import refuse_missing_folder
 from encore.core.number_text import number
 from encore.core.terminal import console, out, say, say_next, terminal_reporter, warn
+from encore.data.study_options import StudyArgument
 from encore.training.seed_runs import SeedSummary, Spread, summarise_seeds
-from encore.training.training_options import SeedsConfig, TrainConfig
+from encore.training.training_options import SeedsConfig, TrainingRunConfig
 
 if TYPE_CHECKING:
     from encore.training.run_folder import EvaluationRecord, TrainingResult
 
 
 @command
-def train(config: TrainConfig, seeds: SeedsConfig, *, json: JsonOption = False) -> None:
+def train(
+    study: StudyArgument, config: TrainingRunConfig, seeds: SeedsConfig, *, json: JsonOption = False
+) -> None:
     """Train a reward model on a backbone: one head per rule, or one head from preferences.
 
     Each head learns the ratings of its rule. Weights of the heads are chosen later, without
@@ -64,9 +67,9 @@ def train(config: TrainConfig, seeds: SeedsConfig, *, json: JsonOption = False) 
         if config.objective == "bradley-terry":
             rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
             warn_of_unused(rating_options, who="objective bradley-terry")
-        study = open_study(config.study)
+        opened = open_study(study)
         results = [
-            train_stage(study, seed_config, reporter=reporter)
+            train_stage(opened, seed_config, reporter=reporter)
             for seed_config in seed_configs(config, num_seeds=seeds.num_seeds)
         ]
     if not is_rank_zero():
@@ -78,9 +81,9 @@ def train(config: TrainConfig, seeds: SeedsConfig, *, json: JsonOption = False) 
         )
         say(f"{outcome}: {result.num_steps:,} steps; model {result.model_dir}")
     if config.objective == "multi-head":
-        say_next("weights", config.ratings or config.study)
+        say_next("weights", config.ratings or study)
     else:
-        say_next("score", config.study, "--model", results[0].out)
+        say_next("score", study, "--model", results[0].out)
 
 
 def _show(results: Sequence[TrainingResult], *, as_json: bool) -> None:

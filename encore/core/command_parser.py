@@ -1,9 +1,10 @@
 """Command-line parsers, generated from stage configs.
 
-A command is a function whose first parameters are stage configs (`encore.core.config.StageConfig`).
-`command` replaces each config by one option per field, with nested configs flattened, and builds
-the configs from the user's values. `run_main` runs a parser and turns errors and signals into one
-line and an exit code. The commands of `encore` and ``python -m flows.NAME`` share both.
+A command is a function of stage configs (`encore.core.config.StageConfig`), beside arguments whose
+annotation has an `option` of its own, such as the study. `command` replaces each config by one
+option per field, with nested configs flattened, and builds the configs from the user's values.
+`run_main` runs a parser and turns errors and signals into one line and an exit code. The commands
+of `encore` and ``python -m flows.NAME`` share both.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from encore.core.config import StageConfig, option_metadata
@@ -206,32 +207,43 @@ def new_app(name: str, *, help: str, version: Callable[[], str] | None = None) -
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a function with one parameter per option in place of its config parameters."""
     hints = typing.get_type_hints(function, include_extras=True)
-    configs = {
+    signature = inspect.signature(function)
+    own_options = {
+        name: (hint, ...)
+        for name, hint in hints.items()
+        if any(isinstance(part, FieldInfo) for part in typing.get_args(hint))
+    }
+    configs: dict[str, type[StageConfig]] = {
         name: hint
         for name, hint in hints.items()
         if isinstance(hint, type) and issubclass(hint, StageConfig)
     }
-    options = {name: options_of(model) for name, model in configs.items()}
-    signature = inspect.signature(function)
+    arguments = create_model("Arguments", __base__=StageConfig, **own_options)  # type: ignore[call-overload]
+    models: dict[str, type[StageConfig]] = {"": arguments, **configs}
+    options = {name: options_of(model) for name, model in models.items()}
     plain = [
         parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
         for parameter in signature.parameters.values()
-        if parameter.name not in configs
+        if parameter.name not in {*configs, *own_options}
     ]
 
     def run(*positional: Any, **keywords: Any) -> None:
         """Build the configs of the parsed options, and call the function with them."""
         names = [parameter.name for parameter in ordered]
         values = dict(zip(names, positional, strict=False)) | keywords
-        built: dict[str, StageConfig] = {}
-        for name, model in configs.items():
+
+        def built(name: str, model: type[StageConfig]) -> StageConfig:
             value_by_path = {
                 option.path: option.parse(values.pop(option.parameter_name))
                 for option in options[name]
                 if option.parameter_name in values
             }
-            built[name] = build(model, value_by_path)
-        function(**built, **values)
+            return build(model, value_by_path)
+
+        own_values = dict(built("", arguments))
+        function(
+            **own_values, **{name: built(name, model) for name, model in configs.items()}, **values
+        )
 
     all_options = [option for of_config in options.values() for option in of_config]
     # A panel of the help text for each group, in the order of their first options.

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from encore.core.bucket_addresses import is_address, shown_address
 from encore.core.errors import EncoreError
+
+Part = TypeVar("Part", bound="StageConfig")
 
 #: Key of an option's metadata in the JSON schema of its field.
 _METADATA_KEY = "encore"
@@ -134,6 +136,18 @@ def unused_options(config: BaseModel, *, because_of: str) -> dict[str, Any]:
         if name in config.model_fields_set and value not in readers:
             options[name] = getattr(config, name)
     return options
+
+
+def part_of(config: BaseModel, kind: type[Part], **changes: Any) -> Part:
+    """Return the fields of a config that another class of configs has, with some changed.
+
+    Args:
+        config: Config with at least the fields of ``kind``.
+        kind: Class of the part, e.g. what a run asks for, without how it is run.
+        **changes: Values of the part that are not the config's.
+    """
+    values = {name: getattr(config, name) for name in kind.model_fields}
+    return kind.model_validate(values | changes)
 
 
 def keyed_defaults(kind: type[BaseModel]) -> dict[str, Any]:

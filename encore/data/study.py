@@ -14,14 +14,12 @@ from functools import cached_property
 from pathlib import Path
 
 from encore.buckets.study_mirror import study_path
-from encore.core.config import StageConfig
 from encore.core.errors import EncoreError, InputError
 from encore.core.file_lock import LockState, lock_descriptor
 from encore.core.files import fsync_path, fsync_tree
 from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import is_left_behind, unique_suffix
 from encore.data.pairs_manifest import PairsManifest, ingested_labels, read_pairs_manifest
-from encore.data.study_options import StudyConfig
 
 _MARKER = "study.json"
 _MARKER_CONTENT = {"encore_study": 1}
@@ -111,24 +109,13 @@ def open_study(path: str | Path) -> Study:
     return Study(path)
 
 
-def as_study(study: Study | str | Path, config: StageConfig | None = None) -> Study:
+def as_study(study: Study | str | Path) -> Study:
     """Return an opened study as it is, or open the study at a path.
 
-    Args:
-        study: The opened study, or its directory.
-        config: Config of the stage; one that names a study must name this one.
-
     Raises:
-        InputError: There is no study at the path, or the config names another one.
+        InputError: There is no study at the path.
     """
-    opened = study if isinstance(study, Study) else open_study(study)
-    path = config.study if isinstance(config, StudyConfig) else opened.path
-    if path.resolve() != opened.path.resolve():
-        raise InputError(
-            f"the call is given study {opened.path}, its config names study {path}: give one study "
-            "in both places"
-        )
-    return opened
+    return study if isinstance(study, Study) else open_study(study)
 
 
 def is_study(path: Path) -> bool:

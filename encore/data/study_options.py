@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from encore.buckets.study_mirror import study_path
 from encore.core.config import StageConfig, unkeyed_option
@@ -32,11 +32,19 @@ def _local_folder(study: Any) -> Any:
 StudyFolder = Annotated[Path, BeforeValidator(_local_folder)]
 
 
-class StudyConfig(StageConfig):
-    """Options of a stage that works on a study."""
+_STUDY_HELP = "The study directory (made by `encore ingest`), or its address in a bucket."
+#: The study of a stage: the argument of a command, the first field of a flow's form.
+StudyArgument = Annotated[
+    StudyFolder,
+    unkeyed_option(positional=True, help=_STUDY_HELP),
+    WithJsonSchema({"type": "string", "format": "path", "description": _STUDY_HELP}),
+]
 
-    study: StudyFolder = unkeyed_option(positional=True)
-    """The study directory (made by `encore ingest`), or its address in a bucket."""
+
+class StudyConfig(StageConfig):
+    """Options of a command that has a study and no stage's config."""
+
+    study: StudyArgument
 
 
 class RunKeyConfig(StageConfig):

@@ -26,6 +26,7 @@ from encore.people.labelled_rows import LabelledRow, read_labels
 from encore.people.people_options import LabelsConfig
 from encore.people.propositions import rules_of_labels
 from encore.people.rule_agreement import LabelAgreement, label_agreement
+from encore.rating.rating_options import RatingRunOptions, ReplyOptions
 from encore.rating.rating_run import run_over
 from encore.runs.identity import run_key_of
 from encore.runs.run_files import run_status
@@ -41,7 +42,11 @@ class LabelManifest(RatingManifest):
 
 
 def judge_labels(
-    config: LabelsConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    config: LabelsConfig,
+    replies: ReplyOptions = ReplyOptions(),
+    *,
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
 ) -> LabelAgreement:
     """Compare a judge with people, rule by rule, on labelled responses.
 
@@ -50,6 +55,7 @@ def judge_labels(
 
     Args:
         config: Tables of labels, judge, rules and study.
+        replies: How long the judge's replies are waited for.
         judge: Opened judge, which is closed at the end. Default: the judge of the config.
         reporter: Receives the progress of the judge, in ratings.
 
@@ -63,7 +69,7 @@ def judge_labels(
     folder: Path | None = None
     manifest: RatingManifest | None = None
     if config.judge is not None:
-        rows, folder, manifest = _rated(rows, config, judge, reporter)
+        rows, folder, manifest = _rated(rows, config, replies, judge, reporter)
     elif all(row.rating is None for row in rows):
         raise InputError(
             f"labels {config.files[0]}: no ratings in it; give --judge and, before the "
@@ -86,7 +92,11 @@ def judge_labels(
 
 
 def _rated(
-    rows: Sequence[LabelledRow], config: LabelsConfig, judge: Judge | None, reporter: Reporter
+    rows: Sequence[LabelledRow],
+    config: LabelsConfig,
+    replies: ReplyOptions,
+    judge: Judge | None,
+    reporter: Reporter,
 ) -> tuple[list[LabelledRow], Path, RatingManifest]:
     """Rate the responses. Return the rows with ratings, the run's folder and its manifest."""
     if config.to is None:
@@ -109,6 +119,7 @@ def _rated(
         run = run_over(
             planned_pairs(pairs, limit=config.limit),
             config,
+            RatingRunOptions(**dict(replies)),
             rule_set=rule_set,
             data_sha256=_labels_key(rows),
             folder=_labels_dir(config.to),

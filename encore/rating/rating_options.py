@@ -1,4 +1,4 @@
-"""Options of a rating run: what is asked of the judge, what it may cost, and when it ends."""
+"""Options of a rating run: what is asked of the judge, and how the run is worked through."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, keyed_defaults, option, unkeyed_option
-from encore.data.study_options import StudyConfig
+from encore.core.errors import InputError
 from encore.judges.judge_options import Decode, JudgeConfig
-from encore.runs.slice_options import SlicedConfig
+from encore.runs.run_options import RunOptions
 from encore.weighting.scheme_options import tau_option
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
@@ -68,7 +68,7 @@ def _checked_marks(text: str) -> str:
 
 
 class RatingConfig(StageConfig):
-    """Options of one rating run: every response of a study under every rule of a set."""
+    """Question of a rating run: every response of a study under every rule of a set."""
 
     judge: JudgeConfig = option(identity=False)  # the opened judge has an identity of its own
     rules: str = unkeyed_option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
@@ -110,21 +110,11 @@ class RatingConfig(StageConfig):
     """Leave out what a judge thinks before its rating: think removes what stands between <think>
     and </think>, also where only </think> is in the reply. Two marks of another form are separated
     by a comma."""
-    shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
-    """Give up on a shard whose generation takes longer (seconds)."""
-    allow_nulls: bool = unkeyed_option(False, beside_recipe=True)
-    """Go on although more than half of the replies, after the first 50, hold no rating."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the labels of the scale in use, lowest first; empty for decode ``text``."""
         return labels_of(self.decode, self.scale)
-
-    def as_rating(self, **changes: Any) -> RatingConfig:
-        """Return the options of the rating run alone, with some of them changed."""
-        kind = EngineRatingConfig if isinstance(self, EngineRatingConfig) else RatingConfig
-        options = {name: getattr(self, name) for name in kind.model_fields}
-        return kind.model_validate(options | changes)
 
     @model_validator(mode="after")
     def _scale_is_used(self) -> Self:
@@ -154,8 +144,17 @@ def _checked_engines(engines: int | Literal["auto"]) -> int | Literal["auto"]:
     return engines
 
 
-class EngineRatingConfig(RatingConfig):
-    """Options of a rating run that several engines may share. Any number continues the same run."""
+class ReplyOptions(StageConfig):
+    """Waiting for a judge's replies: options of a call, in no run's key."""
+
+    shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
+    """Give up on a shard whose generation takes longer (seconds)."""
+    allow_nulls: bool = unkeyed_option(False, beside_recipe=True)
+    """Go on although more than half of the replies, after the first 50, hold no rating."""
+
+
+class EngineOptions(ReplyOptions):
+    """Number of engines that share the prompts. Any number continues the same run."""
 
     engines: Annotated[_NumEngines | Literal["auto"], AfterValidator(_checked_engines)] = (
         unkeyed_option(1, group="Engines", beside_recipe=True)
@@ -164,18 +163,21 @@ class EngineRatingConfig(RatingConfig):
     with its own GPUs, that this process starts and ends; on a Prefect server they are runs on the
     GPU pool. auto: as many as the local GPUs allow, or one for each online worker of the pool."""
 
-    @model_validator(mode="after")
-    def _has_engines_to_start(self) -> Self:
-        if self.engines != 1 and self.judge.backend != "vllm":
+    def check_backend(self, backend: str) -> None:
+        """Refuse several engines for a judge that starts none.
+
+        Raises:
+            InputError: The backend's judge is no vLLM server.
+        """
+        if self.engines != 1 and backend != "vllm":
             advice = {
                 "http": "give the addresses of several servers to --base-url, with commas",
                 "transformers": "share the run by --slice",
-            }[self.judge.backend]
-            raise ValueError(
+            }[backend]
+            raise InputError(
                 f"--engines {self.engines}: engines are vLLM servers, and --backend "
-                f"{self.judge.backend} starts none; {advice}, or leave --engines out"
+                f"{backend} starts none; {advice}, or leave --engines out"
             )
-        return self
 
 
 class PricesConfig(StageConfig):
@@ -207,7 +209,7 @@ class CheckConfig(StageConfig):
     responses, as a run beside this one. `encore analyze` compares the two."""
 
 
-class LimitsConfig(PricesConfig):
+class LimitOptions(PricesConfig):
     """Limits at which a rating run stops early. The same run can go on with other limits."""
 
     until_weights_within: float | None = _limits(None, gt=0, lt=1, metavar="SHARE", examples=[0.02])
@@ -238,15 +240,9 @@ class LimitsConfig(PricesConfig):
         return {option: limit for option, limit in limits.items() if limit is not None}
 
 
-class LimitedRatingConfig(LimitsConfig, EngineRatingConfig):
-    """Options of a rating run with limits."""
+class RatingRunOptions(EngineOptions, LimitOptions, RunOptions):
+    """Work of one call on a rating run: engines, shards, limits and waiting."""
 
-
-class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
-    """Options of `encore rate`: a rating run of a study, and the shards of this call."""
-
-    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(())
-    """Only this shard; repeat for several."""
     tau: float = tau_option(
         DEFAULT_TAU,
         identity=False,
@@ -275,8 +271,8 @@ class RateConfig(SlicedConfig, LimitedRatingConfig, StudyConfig):
         return self
 
 
-class PlanRateConfig(PricesConfig, RatingConfig, StudyConfig):
-    """Options of `encore plan rate`: a rating run and its hardware."""
+class PlanRateConfig(PricesConfig, RatingConfig):
+    """Subject of `encore plan rate`: a rating run, its prices and its hardware."""
 
     pairs: int | None = option(None, ge=1)
     """Plan for this many pairs, of the study's mean length. Default: the study's pairs."""

@@ -12,6 +12,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from encore.core.config import part_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import num_bytes_of
@@ -26,7 +27,13 @@ from encore.rating.rating_cost import (
     kv_block_size,
     recorded_tokens,
 )
-from encore.rating.rating_options import PlanRateConfig, PromptLayout
+from encore.rating.rating_options import (
+    PlanRateConfig,
+    PromptLayout,
+    RatingConfig,
+    RatingRunOptions,
+    ReplyOptions,
+)
 from encore.rating.rating_run import RatingRun, open_run, rater_of
 from encore.runs.shard_runner import work_through
 
@@ -94,15 +101,22 @@ class RatingPlan:
     notes: list[str]
 
 
-def plan_rating(study: Study, config: PlanRateConfig, *, reporter: Reporter = SILENT) -> RatingPlan:
+def plan_rating(
+    study: Study,
+    config: PlanRateConfig,
+    replies: ReplyOptions = ReplyOptions(),
+    *,
+    reporter: Reporter = SILENT,
+) -> RatingPlan:
     """Plan calls, and tokens, hours and money by layout, of a rating run.
 
     Raises:
         EncoreError: The calibration failed; see also `open_run`.
     """
-    run = open_run(study, config)
+    how = RatingRunOptions(**dict(replies))
+    run = open_run(study, config, how)
     try:
-        pilot = _calibrate(run, study, config, reporter) if config.calibrate else None
+        pilot = _calibrate(run, study, config.calibrate, reporter) if config.calibrate else None
     finally:
         run.judge.close()
     seconds_of, hours_origin = _clock(config, pilot)
@@ -171,7 +185,7 @@ def _counts_by_layout(run: RatingRun, pilot: Pilot | None) -> dict[PromptLayout,
         is_for_all = layout == "all-rules"
         seed = config.order_seed if is_for_all else 0
         try:
-            rating_config = config.as_rating(layout=layout, order_seed=seed)
+            rating_config = part_of(config, RatingConfig, layout=layout, order_seed=seed)
             rater = rater_of(rating_config, run.judge, rule_set=rule_set)
         except (InputError, ValidationError):  # all-rules with another decode, or without room
             continue
@@ -186,11 +200,11 @@ def _counts_by_layout(run: RatingRun, pilot: Pilot | None) -> dict[PromptLayout,
     return counts
 
 
-def _calibrate(run: RatingRun, study: Study, config: PlanRateConfig, reporter: Reporter) -> Pilot:
+def _calibrate(run: RatingRun, study: Study, num_pairs: int, reporter: Reporter) -> Pilot:
     """Rate the first pairs of a run as a separate run, with the same judge."""
-    pilot = config.as_rating(limit=config.calibrate)
+    pilot = part_of(run.config, RatingConfig, limit=num_pairs)
     began = time.monotonic()
-    opened = open_run(study, pilot, judge=run.judge)
+    opened = open_run(study, pilot, run.how, judge=run.judge)
     report = work_through(opened.job(reporter=reporter))
     seconds = time.monotonic() - began
     if report.failures:

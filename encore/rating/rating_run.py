@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from encore.core.config import part_of
 from encore.core.errors import InputError
 from encore.core.files import check_writable
 from encore.core.number_text import counted
@@ -37,17 +38,13 @@ from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study
 from encore.judges import open_engines, open_judge
 from encore.judges.base import Decoding, Judge
+from encore.judges.judge_options import JudgeConfig
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker, RatingPrompt
 from encore.rating.rating_cost import Comparison, compare_with_plan
-from encore.rating.rating_options import (
-    EngineRatingConfig,
-    LimitedRatingConfig,
-    RateConfig,
-    RatingConfig,
-)
+from encore.rating.rating_options import EngineOptions, RatingConfig, RatingRunOptions
 from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
@@ -75,6 +72,7 @@ class RatingRun:
     run_dir: Path
     manifest: RatingManifest
     config: RatingConfig
+    how: RatingRunOptions
     pairs: pa.Table
     rater: ShardRater
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -82,22 +80,25 @@ class RatingRun:
     def job(self, *, reporter: Reporter = SILENT) -> Job:
         """Return the run as a job for `encore.runs.shard_runner`.
 
-        A `RateConfig` also says which shards are rated and when the run stops early. The report's
-        totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call it also has
-        ``num_truncated`` and the counts ``null_reasons``.
+        The report's totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call
+        it also has ``num_truncated`` and the counts ``null_reasons``.
 
         Args:
             reporter: Receiver of messages.
         """
-        rate_config = self.config if isinstance(self.config, RateConfig) else None
         stop_rule, spending = NEVER_STOP, None
-        if isinstance(self.config, LimitedRatingConfig) and self.config.limits:
+        if self.how.limits:
             from encore.rating.stop_rules import stop_rule_of  # brings the warehouse
 
             if self.judge.is_remote:
-                spending = self._spending_limit(self.config)
+                spending = self._spending_limit()
             stop_rule = stop_rule_of(
-                self.config, self.run_dir, self.manifest, reporter=reporter, spending=spending
+                self.how,
+                self.run_dir,
+                self.manifest,
+                num_devices=self.config.judge.num_devices,
+                reporter=reporter,
+                spending=spending,
             )
         return Job(
             run_dir=self.run_dir,
@@ -105,8 +106,8 @@ class RatingRun:
             compute=partial(self._compute, spending),
             start=partial(self._start, reporter),
             shard_indices=self._shard_indices,
-            slice=rate_config.parsed_slice if rate_config else None,
-            replaces_done=self.is_retry,
+            slice=self.how.parsed_slice,
+            replaces_done=self.how.retry_failed_prompts,
             stop_rule=stop_rule,
             cancelled=self.cancelled,
         )
@@ -132,15 +133,10 @@ class RatingRun:
         return earlier_ratings(self.run_dir.parent, self.manifest)
 
     @property
-    def is_retry(self) -> bool:
-        """Return True if only the prompts are asked that a service refused or failed to answer."""
-        return isinstance(self.config, RateConfig) and self.config.retry_failed_prompts
-
-    @property
     def _shard_indices(self) -> Sequence[int] | None:
         """Return the shards of this call; None for all. A retry takes those with failed prompts."""
-        chosen = (isinstance(self.config, RateConfig) and self.config.shard) or None
-        if not self.is_retry:
+        chosen = self.how.shard or None
+        if not self.how.retry_failed_prompts:
             return chosen
         shards = [shard for shard in self.manifest.shards if not chosen or shard.index in chosen]
         states = inspect_shards(self.run_dir, self.manifest, shards)
@@ -167,14 +163,15 @@ class RatingRun:
             self.judge.check(self.rater.decoding)
         return 1 if self.judge.is_on_cpu else NUM_WORKERS * self.judge.num_engines
 
-    def _spending_limit(self, config: LimitedRatingConfig) -> SpendingLimit | None:
+    def _spending_limit(self) -> SpendingLimit | None:
         """Return the limit of what requests may cost; None if their tokens alone do not tell."""
-        if config.budget is None or config.price_input is None or config.price_gpu_hour:
+        how = self.how
+        if how.budget is None or how.price_input is None or how.price_gpu_hour:
             return None
         return SpendingLimit(
-            limit=config.budget,
-            price_input=config.price_input,
-            price_output=config.price_output or 0.0,
+            limit=how.budget,
+            price_input=how.price_input,
+            price_output=how.price_output or 0.0,
             max_reply_tokens=self.rater.decoding.max_new_tokens,
         )
 
@@ -188,7 +185,7 @@ class RatingRun:
             journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
         earlier: EarlierRatings | None = None
         cost_before: Mapping[str, Any] = {}
-        if self.is_retry:
+        if self.how.retry_failed_prompts:
             state = state_of_shard(self.run_dir, self.manifest, shard, self._listing)
             assert state.path is not None, "a retry takes shards that are done"
             rules_by_path = {state.path: frozenset(self.manifest.rule_ids)}
@@ -257,14 +254,18 @@ class RatingResult:
 
 
 def rate(
-    study: Study | str | Path, config: RatingConfig, *, reporter: Reporter = SILENT
+    study: Study | str | Path,
+    config: RatingConfig,
+    how: RatingRunOptions = RatingRunOptions(),
+    *,
+    reporter: Reporter = SILENT,
 ) -> RatingResult:
     """Have the judge rate the shards of a study that are not done, then close the judge.
 
     Args:
         study: The opened study, or its directory.
-        config: Judge, rules and plan. A `RateConfig` also says which shards are rated and when
-            the run stops early.
+        config: Judge, rules and plan.
+        how: Engines, shards of this call, limits at which it ends.
         reporter: Receiver of progress events.
 
     Raises:
@@ -272,7 +273,7 @@ def rate(
             or every shard would fail for the same reason, such as a full disk.
         KeyboardInterrupt: The user stopped the run. Finished shards are kept.
     """
-    run = open_run(as_study(study, config), config)
+    run = open_run(as_study(study), config, how)
     return rate_run(run, reporter=reporter)
 
 
@@ -285,7 +286,7 @@ def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
             a fair sample.
     """
     num_pairs = min((num_responses + 1) // 2, config.limit or sys.maxsize)
-    return config.as_rating(layout="paper", order_seed=0, limit=num_pairs)
+    return part_of(config, RatingConfig, layout="paper", order_seed=0, limit=num_pairs)
 
 
 def rate_run(run: RatingRun, *, reporter: Reporter, keeps_judge: bool = False) -> RatingResult:
@@ -306,10 +307,16 @@ def rate_run(run: RatingRun, *, reporter: Reporter, keeps_judge: bool = False) -
         return result
 
 
-def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) -> RatingRun:
+def open_run(
+    study: Study,
+    config: RatingConfig,
+    how: RatingRunOptions = RatingRunOptions(),
+    *,
+    judge: Judge | None = None,
+) -> RatingRun:
     """Open the run that a study and a config define. Nothing is written before its first shard.
 
-    Without a judge it is opened here, with as many engines as the config has.
+    Without a judge it is opened here, with as many engines as ``how`` says.
 
     The run key is a hash of judge and revision, prompt, rules, decoding, data and plan. If one of
     them changes, a new run is made beside the old one.
@@ -327,22 +334,28 @@ def open_run(study: Study, config: RatingConfig, *, judge: Judge | None = None) 
     return run_over(
         pairs,
         config,
+        how,
         rule_set=rule_set,
         data_sha256=data_sha256,
         folder=study.ratings_dir,
-        judge=judge or open_rating_judge(config),
+        judge=judge or open_rating_judge(config.judge, how),
     )
 
 
-def open_rating_judge(config: RatingConfig) -> Judge:
-    """Open the judge of a rating run, with as many engines as its config has."""
-    engines = config.engines if isinstance(config, EngineRatingConfig) else 1
-    return open_judge(config.judge) if engines == 1 else open_engines(config.judge, engines)
+def open_rating_judge(judge: JudgeConfig, how: EngineOptions) -> Judge:
+    """Open a judge with as many engines as a run wants.
+
+    Raises:
+        EncoreError: The judge cannot be loaded, or starts no engines and several are wanted.
+    """
+    how.check_backend(judge.backend)
+    return open_judge(judge) if how.engines == 1 else open_engines(judge, how.engines)
 
 
 def run_over(
     pairs: pa.Table,
     config: RatingConfig,
+    how: RatingRunOptions,
     *,
     rule_set: RuleSet,
     data_sha256: str,
@@ -355,7 +368,8 @@ def run_over(
 
     Args:
         pairs: Pairs in the plan's order (`planned_pairs`).
-        config: Options of the run; its rules and judge are replaced by those given here.
+        config: What is asked; its rules and judge are replaced by those given here.
+        how: How the run is worked through.
         rule_set: Rules under which the responses are rated.
         data_sha256: Digest of the data that the pairs are taken from.
         folder: Folder in which the run gets a folder of its own.
@@ -367,7 +381,7 @@ def run_over(
         EncoreError: The judge's context has no room for a prompt, or the judge cannot answer in
             the config's way.
     """
-    rater = rater_of(config, judge, rule_set=rule_set, responses=responses)
+    rater = rater_of(config, judge, how, rule_set=rule_set, responses=responses)
     if not judge.is_remote:  # a server is asked when there is something to rate
         judge.check(rater.decoding)
     identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
@@ -382,6 +396,7 @@ def run_over(
         run_dir=folder / manifest.run_key,
         manifest=manifest,
         config=config,
+        how=how,
         pairs=pairs,
         rater=rater,
     )
@@ -390,6 +405,7 @@ def run_over(
 def rater_of(
     config: RatingConfig,
     judge: Judge,
+    how: RatingRunOptions = RatingRunOptions(),
     *,
     rule_set: RuleSet,
     responses: tuple[Response, ...] = RESPONSES,
@@ -426,10 +442,13 @@ def rater_of(
         max_tokens=context - decoding.max_new_tokens,
         is_truncated=config.overlong == "truncate-left",
     )
-    is_retry = isinstance(config, RateConfig) and config.retry_failed_prompts
-    null_watch = NullWatch(is_on=not (config.allow_nulls or is_retry))
     return ShardRater(
-        judge=judge, config=config, prompts=prompts, decoding=decoding, null_watch=null_watch
+        judge=judge,
+        config=config,
+        prompts=prompts,
+        decoding=decoding,
+        timeout_seconds=how.shard_timeout_seconds,
+        null_watch=NullWatch(is_on=not (how.allow_nulls or how.retry_failed_prompts)),
     )
 
 

@@ -48,9 +48,10 @@ class ShardRater:
 
     Attributes:
         judge: The opened judge.
-        config: Options of the run, such as a shard's time limit.
+        config: What the run asks.
         prompts: Maker of the run's prompts.
         decoding: Way in which the judge answers.
+        timeout_seconds: Longest generation of a shard; None if it has no limit.
         null_watch: Counter of the nulls, which stops a run that learns nothing.
     """
 
@@ -58,6 +59,7 @@ class ShardRater:
     config: RatingConfig
     prompts: PromptMaker
     decoding: Decoding
+    timeout_seconds: float | None
     null_watch: NullWatch
 
     def rate(
@@ -103,7 +105,7 @@ class ShardRater:
             num_known=num_known + len(kept) * rules_per_prompt,
             rows_per_reply=rules_per_prompt,
             num_replies=len(open_questions) - len(kept),
-            timeout_seconds=self.config.shard_timeout_seconds,
+            timeout_seconds=self.timeout_seconds,
             report_rows=report_rows,
             judge=self.judge,
         )

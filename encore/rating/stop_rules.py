@@ -32,12 +32,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import Reporter
 from encore.data.rating_runs import RatingManifest, record_precision_reached
 from encore.judges.base import Usage
-from encore.rating.rating_options import LimitedRatingConfig, PricesConfig, RateConfig
+from encore.rating.rating_options import PricesConfig, RatingRunOptions
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
 from encore.runs.run_files import ShardState, journal_path
@@ -50,38 +49,39 @@ _TOKENS, _SECONDS = 1_000_000, 3600
 
 
 def stop_rule_of(
-    config: LimitedRatingConfig,
+    how: RatingRunOptions,
     run_dir: Path,
     manifest: RatingManifest,
     *,
+    num_devices: int,
     reporter: Reporter,
     spending: SpendingLimit | None,
 ) -> StopRule:
-    """Return the stop rule of a run under the limits of its config.
+    """Return the stop rule of a run under the limits of a call.
 
     Args:
-        config: Limits, prices and judge of the run.
+        how: Limits and prices.
         run_dir: Folder of the run.
         manifest: Manifest of the run, which has its plan.
+        num_devices: Number of GPUs of the judge.
         reporter: Receiver of a message after each test of the precision.
         spending: Limit that the run's requests keep; None if whole shards keep the budget.
     """
     stop_rules: list[StopRule] = []
-    if (tolerance := config.until_weights_within) is not None:
-        tau = config.tau if isinstance(config, RateConfig) else DEFAULT_TAU
+    if (tolerance := how.until_weights_within) is not None:
         rounds = Rounds(
-            run_dir=run_dir, manifest=manifest, tolerance=tolerance, tau=tau, reporter=reporter
+            run_dir=run_dir, manifest=manifest, tolerance=tolerance, tau=how.tau, reporter=reporter
         )
         stop_rules.append(rounds)
-    if (limit := config.budget_calls) is not None:
+    if (limit := how.budget_calls) is not None:
         budget_calls = Budget(
             "--budget-calls", limit, manifest, cost=num_calls, max_per_pair=manifest.calls_per_pair
         )
         stop_rules.append(budget_calls)
     if spending is not None:
         stop_rules.append(RequestBudget(run_dir=run_dir, manifest=manifest, spending=spending))
-    elif (budget := config.budget) is not None:
-        cost = partial(money, prices=config, num_devices=config.judge.num_devices)
+    elif (budget := how.budget) is not None:
+        cost = partial(money, prices=how, num_devices=num_devices)
         stop_rules.append(Budget("--budget", budget, manifest, cost=cost))
     return FirstStopRule(stop_rules) if stop_rules else NEVER_STOP
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study, as_study
 from encore.rating.rating_options import PlanRateConfig
@@ -26,4 +27,6 @@ def plan(
     """
     if isinstance(config, PlanTrainConfig):
         return plan_training(None if study is None else as_study(study), config)
-    return plan_rating(as_study(study or config.study), config, reporter=reporter)
+    if study is None:
+        raise InputError("plan(None, …): a rating is planned for a study; give its path")
+    return plan_rating(as_study(study), config, reporter=reporter)

@@ -20,7 +20,7 @@ from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
 from encore.data.study_options import StudyFolder
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rating_options import EngineRatingConfig
+from encore.rating.rating_options import EngineOptions, LimitOptions, RatingConfig
 from encore.training.training_options import GateConfig, TrainingConfig
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import SCHEMES
@@ -85,6 +85,10 @@ class InitialModel(StageConfig):
     backbone: BackboneConfig
 
 
+class RecipeRating(EngineOptions, LimitOptions, RatingConfig):
+    """The rating run of a recipe: what it asks, its engines and its limits."""
+
+
 class Recipe(StageConfig):
     """A run from pairs to weights, and with a training to the table and an export."""
 
@@ -96,7 +100,7 @@ class Recipe(StageConfig):
     """Sources as `encore ingest` takes them."""
     prefer: Prefer | None = None
     """Preference label of raw PKU-SafeRLHF, as `encore ingest` takes it."""
-    rating: EngineRatingConfig
+    rating: RecipeRating
     weighing: Weighing = Weighing()
     backbone: BackboneConfig | None = None
     """Model that the heads are trained on; none: no training."""

@@ -19,6 +19,7 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
 from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
+from encore.core.config import part_of
 from encore.core.errors import InputError
 from encore.core.file_lock import file_lock
 from encore.core.files import json_text, write_json
@@ -34,14 +35,14 @@ from encore.data.sources.locate import locate
 from encore.data.study import is_new_study, open_study
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
-from encore.rating.rating_options import RateConfig, RatingConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_rating_judge, open_run
 from encore.recipes.machine_check import (
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
 )
-from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
+from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RecipeRating, RowModel
 from encore.runs.shard_runner import RunReport, raise_for_failed_shards, work_through
 from encore.scoring.scoring_options import ScoringConfig
 from encore.training.training_options import (
@@ -66,7 +67,7 @@ Work = Callable[[Reporter], Any]
 #: Runs the work of a stage, given the stage's name; a flow makes a task of it.
 CallStage = Callable[[str, Work], Any]
 #: Rates a study completely; returns the folder of the rating run and the report of the call.
-Rate = Callable[[Path, RatingConfig], tuple[Path, RunReport]]
+Rate = Callable[[Path, RatingConfig, RatingRunOptions], tuple[Path, RunReport]]
 
 
 def check_names(recipe: Recipe) -> None:
@@ -156,7 +157,11 @@ def run_recipe(
     run.ingest()
     if recipe.training is not None and not run.table_dir.exists():
         call("check-recipe", lambda _: check_readable(recipe))
-    opened = contextlib.closing(open_rating_judge(recipe.rating)) if rate is None else None
+    opened = (
+        contextlib.closing(open_rating_judge(recipe.rating.judge, recipe.rating))
+        if rate is None
+        else None
+    )
     with opened or contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
         with run.lock():
@@ -266,14 +271,16 @@ class _RecipeRun:
 
     def rate(self, rate: Rate | None, judge: Judge | None) -> tuple[Path, RunReport]:
         """Rate the study; return the folder of the rating run and the report of the call."""
-        rating = RateConfig.model_validate(
-            {"study": self.study, **dict(self.recipe.rating), "tau": self.recipe.weighing.tau}
-        )
+        recipe = self.recipe
+        config = part_of(recipe.rating, RatingConfig)
+        names = RecipeRating.model_fields.keys() & RatingRunOptions.model_fields
+        options = {name: getattr(recipe.rating, name) for name in names}
+        how = RatingRunOptions(**options, tau=recipe.weighing.tau)
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
             """Rate with the open judge. A failed shard is an error: later stages need them all."""
             study = open_study(self.study)
-            run = open_run(study, rating, judge=judge)
+            run = open_run(study, config, how, judge=judge)
             report = work_through(run.job(reporter=reporter), reporter=reporter)
             raise_for_failed_shards(
                 run.run_dir, report.failures, num_shards=len(run.manifest.shards)
@@ -283,7 +290,7 @@ class _RecipeRun:
         if rate is None:
             run_dir, report = self.call("rate", work)
         else:
-            run_dir, report = rate(self.study, rating)
+            run_dir, report = rate(self.study, config, how)
         (self.done_now if report.count("rated") else self.done_before).append("rate")
         return run_dir, report
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.run_comparison import NUM_DRAWS
+from encore.core.config import part_of
 from encore.core.errors import InputError
 from encore.core.files import check_writable, write_json
 from encore.core.reporting import SILENT, Reporter
@@ -33,7 +34,7 @@ from encore.data.records import PreferencePair, RuleSet, pair_id_of
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import PROBES_DIR, Study
 from encore.judges.base import Judge
-from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_options import EngineOptions, RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_rating_judge, open_run
 from encore.rules import probe_variants as fixed
 from encore.rules.pool import PoolRule, write_pool
@@ -55,7 +56,12 @@ _Rated = tuple[RatingManifest, _Floats]
 
 
 def probe_rules(
-    study: Study, config: ProbeConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    study: Study,
+    config: ProbeConfig,
+    how: EngineOptions = EngineOptions(),
+    *,
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
 ) -> Probe:
     """Rate a study's pairs in every form, measure each rule, and write the result.
 
@@ -63,7 +69,8 @@ def probe_rules(
 
     Args:
         study: The opened study.
-        config: Options of the stage: judge, number of pairs, and forms.
+        config: Judge, number of pairs, and forms.
+        how: Engines, and how long their replies are waited for.
         judge: Opened judge, which is closed at the end; default: open that of the config.
         reporter: Receives the progress in ratings.
 
@@ -80,8 +87,8 @@ def probe_rules(
     ids = {name: [pair.pair_id for pair in form] for name, form in forms.items()}
     folder = study.path / PROBES_DIR / run_key_of(ids)
     check_writable(study.path)
-    with contextlib.closing(judge or open_rating_judge(config)) as opened:
-        rated = _rate(folder, config, rules, forms, judge=opened, reporter=reporter)
+    with contextlib.closing(judge or open_rating_judge(config.judge, how)) as opened:
+        rated = _rate(folder, config, how, rules, forms, judge=opened, reporter=reporter)
     runs = {name: run for name, (run, _) in rated.items()}
     ratings = {name: rating_2PR for name, (_, rating_2PR) in rated.items()}
     prompts = [repr(pair.prompt) for pair in forms[UNCHANGED]]
@@ -148,6 +155,7 @@ def _forms(
 def _rate(
     folder: Path,
     config: ProbeConfig,
+    engines: EngineOptions,
     rules: RuleSet,
     forms: _Forms,
     *,
@@ -155,12 +163,14 @@ def _rate(
     reporter: Reporter,
 ) -> dict[str, _Rated]:
     """Rate every form; forms of responses are the sources of one study."""
+    # A judge that refuses is a finding.
+    how = RatingRunOptions(**{**dict(engines), "allow_nulls": True})
 
     def rate(name: str, sources: _Forms, config: RatingConfig) -> dict[str, _Rated]:
         num_pairs = sum(map(len, sources.values()))
         origin = Origin(kind="local", name="study", format="probe", num_read=num_pairs)
         study = study_pairs.write_pairs_once(folder / name, sources, origin=origin)
-        run = open_run(study, config, judge=judge)
+        run = open_run(study, config, how, judge=judge)
         num_ratings = f"{num_pairs * run.manifest.rows_per_pair:,} ratings"
         reporter.message(f"{', '.join(sources)} under {Path(config.rules).stem}: {num_ratings}")
         report = work_through(run.job(reporter=reporter), reporter=reporter)
@@ -177,7 +187,7 @@ def _rate(
         }
 
     folder.mkdir(parents=True, exist_ok=True)
-    options = config.as_rating(allow_nulls=True)  # a judge that refuses is a finding
+    options = part_of(config, RatingConfig)
     reframed = folder / f"reframed-{rules.digest[:16]}.toml"
     texts = [
         dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
@@ -188,7 +198,9 @@ def _rate(
     changed = dict(forms)
     unchanged = {UNCHANGED: changed.pop(UNCHANGED)}
     rated_forms = {
-        name: rate("unchanged", unchanged, options.as_rating(rules=str(file)))[UNCHANGED]
+        name: rate("unchanged", unchanged, part_of(config, RatingConfig, rules=str(file)))[
+            UNCHANGED
+        ]
         for name, file in rule_files.items()
         if file is not None
     }

@@ -8,9 +8,8 @@ from typing import Self
 from pydantic import model_validator
 
 from encore.core.config import StageConfig, option
-from encore.data.study_options import StudyConfig
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, EngineRatingConfig
+from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
 
 #: Value of ``--accept`` for every draft of a file. No rule_id has capital letters.
 ALL = "ALL"
@@ -115,8 +114,8 @@ class DraftConfig(QuestionConfig):
         return self
 
 
-class ProbeConfig(EngineRatingConfig, StudyConfig):
-    """`encore rules probe`: options of the rating run, the number of pairs, and paraphrases."""
+class ProbeConfig(RatingConfig):
+    """Question of `encore rules probe`: the rating run, the number of pairs, and paraphrases."""
 
     limit: None = option(None, hidden=True, identity=False)
     """As --num-pairs says."""

@@ -8,13 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from encore.core.config import unkeyed_option
-from encore.data.study_options import StudyConfig
 from encore.model.model_options import ComputingConfig
-from encore.runs.slice_options import SlicedConfig
 
 
 class ScoringConfig(ComputingConfig):
-    """Options of one scoring: every response of a study under every head of a reward model."""
+    """Question of a scoring: every response of a study under every head of a reward model."""
 
     model: str = unkeyed_option(metavar="FOLDER_OR_ID")
     """A training run or its model folder, an export, or any plain …ForSequenceClassification with a
@@ -25,7 +23,3 @@ class ScoringConfig(ComputingConfig):
     """Pilot: score this many pairs, drawn by content hash."""
     shard_size: int = unkeyed_option(1000, ge=1, le=100_000)
     """Pairs in each file."""
-
-
-class ScoreConfig(SlicedConfig, ScoringConfig, StudyConfig):
-    """Options of `encore score`: a scoring, its study and the slice of its shards."""

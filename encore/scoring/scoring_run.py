@@ -36,10 +36,11 @@ from encore.model.template_refusals import TemplateRefusals, find_refusals, temp
 from encore.runs.identity import run_identity, run_key_of
 from encore.runs.run_files import ShardTable, run_status
 from encore.runs.run_manifest import Shard
+from encore.runs.run_options import RunOptions
 from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
-from encore.scoring.scoring_options import ScoreConfig, ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig
 
 #: A pair of a shard with its subset, or None if its data have no subsets.
 #: Pairs whose texts are in memory while the chat template is tried.
@@ -97,6 +98,7 @@ class ScoreResult:
 def score_study(
     study: Study | str | Path,
     config: ScoringConfig,
+    how: RunOptions = RunOptions(),
     *,
     opened: OpenedModel | None = None,
     reporter: Reporter = SILENT,
@@ -109,7 +111,8 @@ def score_study(
 
     Args:
         study: The opened study, or its directory.
-        config: Options of the scoring: model, plan, computing.
+        config: Model, plan, computing.
+        how: Shards of this call.
         opened: The config's model, if it is open already.
         reporter: Receiver of progress events.
 
@@ -119,7 +122,7 @@ def score_study(
         EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
-    study = as_study(study, config)
+    study = as_study(study)
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
@@ -147,8 +150,8 @@ def score_study(
     run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
     began = time.monotonic()
     job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
-    run_slice = config.parsed_slice if isinstance(config, ScoreConfig) else None
-    report = work_through(replace(job, slice=run_slice), reporter=reporter)
+    job = replace(job, slice=how.parsed_slice, shard_indices=how.shard or None)
+    report = work_through(job, reporter=reporter)
     return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
 
 

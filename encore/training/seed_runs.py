@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 
 if TYPE_CHECKING:
     from encore.training.run_folder import EvaluationRecord
@@ -38,7 +38,7 @@ class SeedSummary:
     accuracy_half_by_head: dict[str, Spread | None]
 
 
-def seed_configs(config: TrainConfig, *, num_seeds: int) -> list[TrainConfig]:
+def seed_configs(config: TrainingRunConfig, *, num_seeds: int) -> list[TrainingRunConfig]:
     """Return the config of each seed, from the config's own on, each with a folder of its own.
 
     A single seed keeps the config. A given folder gets a folder ``seed-N`` for each of several.

@@ -120,7 +120,7 @@ def train(
             too full (`NoRoomError`), or a loss or weight is not finite (`TrainingDivergedError`).
         KeyboardInterrupt: The user stopped the run. Its last checkpoint is kept.
     """
-    study, began = as_study(study, config), time.monotonic()
+    study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     _check_heads(config)
     with joined_ranks(device) as ranks:

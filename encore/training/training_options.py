@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from encore.core.config import StageConfig, option
-from encore.data.study_options import RatingTableOptions, RunChoice, StudyConfig, StudyFolder
+from encore.data.study_options import RatingTableOptions, RunChoice, StudyFolder
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.model_options import set_aside_option
 
@@ -140,10 +140,6 @@ class TrainingRunConfig(RatingTableOptions, RunChoice, TrainingConfig):
         return TrainingConfig(**{name: getattr(self, name) for name in TrainingConfig.model_fields})
 
 
-class TrainConfig(TrainingRunConfig, StudyConfig):
-    """Options of `encore train`: a training and its study."""
-
-
 class SeedsConfig(StageConfig):
     """Number of models that `encore train` trains."""
 
@@ -186,7 +182,3 @@ class GateTrainingConfig(StageConfig):
     out: Path | None = option(None, metavar="DIR", identity=False)
     """Folder of the gate. Default: beside MODEL."""
     max_set_aside_share: float = set_aside_option()
-
-
-class TrainGateConfig(GateTrainingConfig, StudyConfig):
-    """Options of `encore gate`: the training of a gate, and its study."""

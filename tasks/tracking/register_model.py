@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.core.errors import InputError
 from encore.core.file_lock import file_lock
 from encore.data.study import open_study
@@ -47,7 +47,8 @@ _EXAMPLE = {
 
 
 def set_alias(
-    config: BenchmarkStudyConfig,
+    study: Path,
+    config: BenchmarkConfig,
     *,
     row: str,
     table: Path,
@@ -61,7 +62,8 @@ def set_alias(
     leaves none that does not load; the next call completes what is there.
 
     Args:
-        config: The study and the models that the table was made with.
+        study: Folder of the study.
+        config: The models that the table was made with.
         row: Name of a row that a model scored here.
         table: Folder of the table.
         alias: Alias of the version, such as ``candidate`` or ``champion``.
@@ -73,27 +75,33 @@ def set_alias(
             over draws, a row of a file, an encoder.
         TrackingUnavailableError: MLflow does not answer.
     """
-    study = open_study(config.study)
-    tables = read_tables(study, extra_folders=(table,))
+    opened = open_study(study)
+    tables = read_tables(opened, extra_folders=(table,))
     study_table = next(candidate for candidate in tables if candidate.parent.folder == table)
     row_run = _registrable_row(study_table.rows, row)
-    uri = choose_tracking_uri(study.path, given_uri=tracking.tracking_uri)
-    sync(study.path, **dict(tracking), extra_folders=(table,))
-    with connected(uri) as client, file_lock(study.path / f"{_WORK_FOLDER}.lock"):
-        with file_lock(study.path / LOCK_FILE):
+    uri = choose_tracking_uri(opened.path, given_uri=tracking.tracking_uri)
+    sync(opened.path, **dict(tracking), extra_folders=(table,))
+    with connected(uri) as client, file_lock(opened.path / f"{_WORK_FOLDER}.lock"):
+        with file_lock(opened.path / LOCK_FILE):
             experiment = f"{tracking.experiment}-{study_table.experiment}"
             run = Projection(client=client, uri=uri).open_run(row_run, experiment)
-        number = _register(client, row_run, run, config, model=model)
+        number = _register(client, opened.path, row_run, run, config, model=model)
         client.set_registered_model_alias(model, alias, number)
         return number
 
 
 def _register(
-    client: MlflowClient, row: StudyRun, run: Run, config: BenchmarkStudyConfig, *, model: str
+    client: MlflowClient,
+    study: Path,
+    row: StudyRun,
+    run: Run,
+    config: BenchmarkConfig,
+    *,
+    model: str,
 ) -> str:
     """Return the number of the row's version of a registered model, which is made if missing."""
     run_id = run.info.run_id
-    logged_model = _log_model(client, row, run, config)
+    logged_model = _log_model(client, study, row, run, config)
     if not client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'"):
         if not client.search_registered_models(f"name = '{model}'"):
             client.create_registered_model(model)
@@ -121,7 +129,7 @@ def _registrable_row(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
 
 
 def _log_model(
-    client: MlflowClient, row: StudyRun, run: Run, config: BenchmarkStudyConfig
+    client: MlflowClient, study: Path, row: StudyRun, run: Run, config: BenchmarkConfig
 ) -> LoggedModel:
     """Return the row's model with all of its files: found, completed after a crash, or made."""
     import mlflow
@@ -132,9 +140,9 @@ def _log_model(
     logged_model = models[0] if models else None
     if logged_model is not None and str(logged_model.status) == "READY":
         return logged_model
-    for work_folder in config.study.glob(f"{_WORK_FOLDER}-*"):  # of a killed process
+    for work_folder in study.glob(f"{_WORK_FOLDER}-*"):  # of a killed process
         shutil.rmtree(work_folder)
-    with TemporaryDirectory(prefix=f"{_WORK_FOLDER}-", dir=config.study) as name:
+    with TemporaryDirectory(prefix=f"{_WORK_FOLDER}-", dir=study) as name:
         folder = Path(name)
         _export(row, config, folder / "export")
         logged_model = logged_model or client.create_logged_model(
@@ -160,7 +168,7 @@ def _log_model(
     return client.finalize_logged_model(logged_model.model_id, "READY")
 
 
-def _export(row: StudyRun, config: BenchmarkStudyConfig, folder: Path) -> None:
+def _export(row: StudyRun, config: BenchmarkConfig, folder: Path) -> None:
     """Write the row's reward as a plain transformers folder, in float32."""
     from encore.exports.weights_input import Composition
     from encore.exports.write_export import export_model

@@ -21,7 +21,7 @@ from encore.exports.write_export import export_model
 from encore.model.backbone_options import EXPORT_FILE, BackboneConfig
 from encore.model.open_model import open_reward_model
 from encore.training.train import train
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 from tests.exports.readers.rewardbench import run_rewardbench
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
@@ -36,8 +36,7 @@ def world(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a study of real pairs and an exported Bradley–Terry model on them."""
     folder = tmp_path_factory.mktemp("rewardbench")
     ingest([str(shared_data / "hh-harmless-dev.jsonl.gz")], out=folder / "study")
-    config = TrainConfig(
-        study=folder / "study",
+    config = TrainingRunConfig(
         backbone=BackboneConfig(model=str(JUDGE_PATH), max_length=MAX_LENGTH),
         objective="bradley-terry",
         method="probe",

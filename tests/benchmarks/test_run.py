@@ -42,7 +42,7 @@ from encore.scoring.head_accuracy import held_out_P
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE, train_gate
 from encore.training.baselines.gating_network import GatingNetwork, fit_gate, load_gate, save_gate
-from encore.training.training_options import GateConfig, TrainGateConfig
+from encore.training.training_options import GateConfig, GateTrainingConfig
 from encore.weighting.schemes.bradley_terry import fit_scores
 from tests.run_identities import differing_parts
 from tests.worlds.models import make_classifier, tiny_config
@@ -251,7 +251,7 @@ def test_the_gate_of_a_model_with_head_0_weighs_the_rules_alone(study, world, tm
     split = {"evaluation_share": 0.5, "seed": 0}
     model = make_model(tmp_path / "joint", head_ids=heads, config=split)
     settings = GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3, temperature=1.0)
-    config = TrainGateConfig(study=study, model=model, gate=settings, out=tmp_path / "gate")
+    config = GateTrainingConfig(model=model, gate=settings, out=tmp_path / "gate")
     gate = train_gate(study, config)
     assert [*gate.mean_weights] == [*RULES]
     result = run(study, world, model=str(model), gate=gate.out)

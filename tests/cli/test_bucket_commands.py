@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from encore.buckets.bucket_store import BucketStore
 from encore.core.errors import EncoreError
 from encore.core.folder_watches import sending_studies
-from encore.rating.rating_options import RateConfig
+from encore.data.study_options import StudyArgument
 from encore.reports.report_options import ReportConfig
 from tests.cli.conftest import Run
 from tests.judges.hostile_server import MODEL, HostileServer, serving
@@ -125,14 +125,13 @@ def test_what_cannot_be_sent_is_an_error_after_the_work(
 
 def test_forms_and_recipes_take_an_address(encore: Run, address: str, tmp_path: Path) -> None:
     ingest(encore, address, tmp_path)
-    form = json.dumps({"study": address, "judge": {"model": "judge"}})
     with sending_studies():
-        config = RateConfig.model_validate_json(form)
-        assert (config.study / "study.json").is_file()
-        assert config.study.name == "my-study"
+        study = TypeAdapter(StudyArgument).validate_python(address)
+        assert (study / "study.json").is_file()
+        assert study.name == "my-study"
         with pytest.raises(EncoreError, match="out s3://b/x: only a study may be in a bucket"):
             ReportConfig.model_validate({"ratings": address, "out": "s3://b/x"})
-    assert RateConfig.model_json_schema()["properties"]["study"]["format"] == "path"
+    assert TypeAdapter(StudyArgument).json_schema()["format"] == "path"
 
 
 @pytest.mark.services

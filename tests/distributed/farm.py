@@ -33,7 +33,7 @@ from tests.worlds.servers import (
     wait_until,
     wait_until_healthy,
 )
-from tests.worlds.studies import numbered_pairs, rate_study, study_of
+from tests.worlds.studies import numbered_pairs, rate_study, study_of, without_run_options
 
 ROOT = Path(__file__).resolve().parents[2]
 COORDINATORS, ENGINES = "encore", "encore-gpu"
@@ -224,10 +224,12 @@ class Farm:
         worker = self.workers[name] = Worker(name=name, log=log, process=process)
         return worker
 
-    def start_run(self, *, parameters: Mapping[str, Any] = {}, **config: Any) -> str:
+    def start_run(self, *, study: str, parameters: Mapping[str, Any] = {}, **config: Any) -> str:
         """Start a run of the deployed flow `rate-pairs` and return the run's id."""
         name = "rate-pairs/encore-rate-pairs"
-        return self.api.start_run(name, config=rating(**config), **parameters)
+        config, how = without_run_options(rating(**config))
+        parameters = {"study": study, "how": how.model_dump(exclude_unset=True), **parameters}
+        return self.api.start_run(name, config=config, **parameters)
 
     def wait_for(self, flow_run_id: str, *, seconds: float) -> dict[str, Any]:
         """Wait until a run has ended and return it."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
@@ -28,21 +28,25 @@ EvaluateFlow = Callable[..., State[Any]]
 
 
 @pytest.fixture(scope="module")
-def evaluation_config(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkStudyConfig:
-    return make_evaluation(tmp_path_factory.mktemp("evaluation"), num_pairs=NUM_PAIRS)
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BenchmarkConfig]:
+    """Make a study and the config of its benchmark."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    return folder / "study", make_evaluation(folder, num_pairs=NUM_PAIRS)
 
 
 @pytest.fixture
-def study(evaluation_config: BenchmarkStudyConfig, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(evaluation_config.study, tmp_path / "study"))
+def study(evaluation: tuple[Path, BenchmarkConfig], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(evaluation[0], tmp_path / "study"))
+
+
+@pytest.fixture
+def evaluation_config(evaluation: tuple[Path, BenchmarkConfig]) -> BenchmarkConfig:
+    return evaluation[1]
 
 
 @pytest.fixture
 def start(
-    evaluation_config: BenchmarkStudyConfig,
-    study: Path,
-    store_uri: str,
-    monkeypatch: pytest.MonkeyPatch,
+    evaluation_config: BenchmarkConfig, study: Path, store_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> EvaluateFlow:
     """Return a function that runs the flow on a small model and ten pairs, without retry pauses."""
     monkeypatch.setattr(stage_task, "_RETRY_DELAYS_SECONDS", [0.0])
@@ -50,8 +54,9 @@ def start(
     def run_flow(
         *, tracking_uri: str = store_uri, aliases: AliasConfig | None = None, **options: Any
     ) -> State[Any]:
-        config = evaluation_config.model_copy(update={"study": study, **options})
+        config = evaluation_config.model_copy(update=options)
         return evaluate(
+            study,
             config,
             TrackingConfig(tracking_uri=tracking_uri),
             aliases or AliasConfig(),
@@ -70,7 +75,7 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     assert away.message.startswith("3 rows, 20 pairs scored, MLflow was away; ")
     state = start()
     assert state.message.startswith("3 rows, scored before, 4 runs logged; ")
-    config = evaluation_config.model_copy(update={"study": study, "out": tmp_path / "by-call"})
+    config = evaluation_config.model_copy(update={"out": tmp_path / "by-call"})
     by_call = run_benchmark(open_study(study), config)
     table = Path(state.result()) / "table.json"
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()

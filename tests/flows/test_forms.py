@@ -20,12 +20,12 @@ _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 CLOSED = {
     "PipelineConfig.prefer": ("safer", "better"),
     "JudgeConfig.backend": ("vllm", "transformers", "http"),
-    "RateConfig.overlong": ("set-aside", "truncate-left"),
+    "RatingConfig.overlong": ("set-aside", "truncate-left"),
     "Weighing.scheme": SCHEMES,
     "RowsConfig.schemes": (*SCHEMES, FITTED_HEADS),
-    "TrainConfig.method": ("full", "lora", "probe"),
-    "ScoreConfig.dtype": ("auto", "float32", "bfloat16"),
-    "BenchmarkStudyConfig.paper": ("main", "fsfairx", "none"),
+    "TrainingRunConfig.method": ("full", "lora", "probe"),
+    "ScoringConfig.dtype": ("auto", "float32", "bfloat16"),
+    "BenchmarkConfig.paper": ("main", "fsfairx", "none"),
 }
 
 
@@ -70,9 +70,9 @@ def test_closed_choices_are_offered_and_shipped_names_are_examples() -> None:
         assert offered == [[*choices]], name
     recipe = schemas["flows.recipes.run_recipe"]["properties"]["recipe"]
     assert recipe["anyOf"][0]["enum"] == [*RECIPE_NAMES]
-    assert fields["RateConfig.rules"]["examples"][:2] == ["encore-10", "encore-20"]
+    assert fields["RatingConfig.rules"]["examples"][:2] == ["encore-10", "encore-20"]
     assert "rewardbench-safety" in fields["PairsConfig.benchmark"]["examples"]
-    engines = fields["RateConfig.engines"]["anyOf"]
+    engines = fields["RatingRunOptions.engines"]["anyOf"]
     assert engines == [
         {"maximum": 1024, "minimum": 1, "type": "integer"},
         {"const": "auto", "type": "string"},

@@ -15,8 +15,8 @@ from encore.analysis.rule_verdicts import RuleVerdictName
 from encore.core.command_parser import UsageError, single_command
 from encore.data.rating_runs import choose_run, list_runs, read_run
 from encore.data.study import open_study
-from encore.rating.rating_options import LimitedRatingConfig, RatingConfig
-from encore.recipes.recipe import Weighing, changed, load_recipe
+from encore.rating.rating_options import RatingConfig
+from encore.recipes.recipe import RecipeRating, Weighing, changed, load_recipe
 from encore.recipes.recipe_run import RecipeResult
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
@@ -38,7 +38,7 @@ def start(
     config = PipelineConfig(
         sources=(f"small={source}",),
         study=study,
-        rating=LimitedRatingConfig(**dict(rating)),
+        rating=RecipeRating(**dict(rating)),
         weighing=Weighing(**weighing),
     )
     return pipeline(config, tracking=TrackingConfig(tracking_uri=store), return_state=True)

@@ -25,7 +25,7 @@ from encore.judges.base import Judge, ProgressHook
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
-from encore.rating.rating_options import RateConfig, RatingConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.runs import run_files
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
@@ -44,9 +44,9 @@ WRITE_ERROR = (
 
 
 def run_flow(study: Path, rating: RatingConfig, *, retries: int = 2, **options: Any) -> State[Any]:
-    config = RateConfig(study=study, **dict(rating), **options)
+    how = RatingRunOptions(**options)
     attempts = ShardAttempts(shard_retries=retries)
-    return rate_pairs(config, attempts, return_state=True)
+    return rate_pairs(study, rating, how, attempts, return_state=True)
 
 
 def tasks_of(state: State[Any]) -> dict[str, TaskRun]:
@@ -151,7 +151,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     monkeypatch.setattr(VllmJudge, "_load", counted)
     break_first_generation(monkeypatch, lambda: time.sleep(10.5))
 
-    state = run_flow(study, rating("vllm", shard_timeout_seconds=10.0), retries=0)
+    state = run_flow(study, rating("vllm"), retries=0, shard_timeout_seconds=10.0)
 
     error = error_of(state)
     assert isinstance(error, StudyIncompleteError)
@@ -248,9 +248,7 @@ def test_finished_shards_stay_completed_where_the_run_failed_and_a_cancelled_one
         run_flow(study, rating())
     with get_client(sync_client=True) as client:
         [run] = [
-            run
-            for run in client.read_flow_runs()
-            if (run.parameters.get("config") or {}).get("study") == str(study)
+            run for run in client.read_flow_runs() if run.parameters.get("study") == str(study)
         ]
     tasks = tasks_of_run(run.id)
     states = {name: task.state_name for name, task in tasks.items()}

@@ -82,7 +82,7 @@ def test_ratings_are_analyzed_and_reported(tmp_path: Path) -> None:
 def test_a_run_is_named_after_study_or_judge_stage_and_recipe(tmp_path: Path) -> None:
     study = tmp_path / "a" / ".." / "my-study"
     for stage, parameters, name in (
-        ("rate", {"config": {"study": study, "out": "elsewhere"}}, "my-study: rate"),
+        ("rate", {"study": study, "config": {"out": "elsewhere"}}, "my-study: rate"),
         ("serve", {"config": {"judge": {"model": "org/my-judge"}}}, "my-judge: serve"),
         ("recipe", {"recipe": "demo", "study": study}, "my-study: recipe demo"),
         ("recipe", {"recipe": load_recipe("demo"), "study": study}, "my-study: recipe demo"),

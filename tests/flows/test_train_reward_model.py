@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_API_URL
 
 from encore.core.errors import InputError
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 from flows.train_reward_model import TrainingAttempts, train_reward_model
 from tasks import stage_task
 from tasks.flow_reporter import FlowReporter
@@ -41,10 +41,14 @@ def train(training_folder: Path, store_uri: str, tmp_path: Path, monkeypatch) ->
     monkeypatch.setattr(stage_task, "_RETRY_DELAYS_SECONDS", [0.0])
 
     def start(
-        *, out: str = "run", tracking_uri: str = store_uri, retries: int = 2, **options: Any
+        *,
+        study: Path | None = None,
+        out: str = "run",
+        tracking_uri: str = store_uri,
+        retries: int = 2,
+        **options: Any,
     ) -> State[Any]:
         config = {
-            "study": training_folder / "study",
             "backbone": backbone_config(training_folder / "tiny"),
             "ratings": training_folder / "ratings.parquet",
             "out": tmp_path / out,
@@ -57,7 +61,8 @@ def train(training_folder: Path, store_uri: str, tmp_path: Path, monkeypatch) ->
             "epochs": 100,
         }
         return train_reward_model(
-            TrainConfig(**{**config, **options}),
+            study or training_folder / "study",
+            TrainingRunConfig(**{**config, **options}),
             TrackingConfig(tracking_uri=tracking_uri),
             TrainingAttempts(retries=retries),
             return_state=True,

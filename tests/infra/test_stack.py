@@ -156,7 +156,7 @@ def assert_deployments_run(stack: Stack, folder: Path, judge: Path) -> None:
     no_study = {"study": str(pairs_file)}
     pipeline_id = server.start_run("pipeline/encore-pipeline", config=config)
     refused_ids = [
-        server.start_run("evaluate/encore-evaluate", config={**no_study, "model": "nowhere"}),
+        server.start_run("evaluate/encore-evaluate", **no_study, config={"model": "nowhere"}),
         server.start_run("recipe/encore-recipe", **no_study, recipe="demo"),
     ]
     pipeline = server.wait_for(pipeline_id)

@@ -14,7 +14,7 @@ from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_judge import ServedJudge
-from encore.rating.rating_options import RateConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_run, rate, rate_run
 from encore.runs.shard_runner import work_through
 from tests.worlds.studies import numbered_pairs, study_of
@@ -55,11 +55,11 @@ def shard_files(study: Path) -> list[str]:
 def test_two_servers_of_which_one_is_killed_rate_what_one_engine_rates(folder, tmp_path):
     """Either continues the other's run: the key, the files and their digests are equal."""
     studies = [study_of(numbered_pairs(NUM_PAIRS), tmp_path / name) for name in ("one", "two")]
-    options = {"judge": JudgeConfig(model=str(folder)), "shard_size": 5}
-    rate(open_study(studies[0]), RateConfig(study=studies[0], **options))
+    config = RatingConfig(judge=JudgeConfig(model=str(folder)), shard_size=5)
+    rate(open_study(studies[0]), config)
 
-    config = RateConfig(study=studies[1], engines=2, shard=(0, 1, 2, 3, 4, 5, 6, 7), **options)
-    run = open_run(open_study(studies[1]), config)
+    how = RatingRunOptions(engines=2, shard=(0, 1, 2, 3, 4, 5, 6, 7))
+    run = open_run(open_study(studies[1]), config, how)
     assert isinstance(run.judge, ServedJudge)
     killer = Killer()
     report = rate_run(run, reporter=killer).report
@@ -67,8 +67,7 @@ def test_two_servers_of_which_one_is_killed_rate_what_one_engine_rates(folder, t
     commands = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not [text for text in commands if "server_keeper" in text or "api_server" in text]
 
-    remaining_shards = RateConfig(study=studies[1], **options)
-    in_process = open_run(open_study(studies[1]), remaining_shards)
+    in_process = open_run(open_study(studies[1]), config)
     report = work_through(in_process.job())
     in_process.judge.close()
     assert report.summary == "4 rated, 8 reused, 0 failed"

@@ -17,7 +17,7 @@ from encore.core.settings import prepare_environment
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
-from encore.rating.rating_options import PlanRateConfig, RateConfig
+from encore.rating.rating_options import PlanRateConfig, RatingConfig
 from encore.rating.rating_plan import plan_rating
 from encore.rating.rating_run import rate
 from tests.perf import harness
@@ -55,11 +55,9 @@ def planned_and_actual(
     for copy in (planned_in, rated_in):
         shutil.copytree(study, copy)
     fields = {"judge": {"model": str(options.judge)}, "layout": layout, "limit": options.limit}
-    config = PlanRateConfig.model_validate(
-        {"study": planned_in, "calibrate": options.calibrate, **fields}
-    )
+    config = PlanRateConfig.model_validate({"calibrate": options.calibrate, **fields})
     cost = plan_rating(open_study(planned_in), config).layouts[layout]
-    report = rate(rated_in, RateConfig.model_validate({"study": rated_in, **fields})).report
+    report = rate(rated_in, RatingConfig.model_validate(fields)).report
     values = {
         "seconds": (cost.hours * 3600, report.seconds),
         "computed tokens": (cost.computed_tokens, report.total("computed_tokens")),

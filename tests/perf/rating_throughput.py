@@ -28,7 +28,7 @@ from encore.data.study import open_study
 from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.shard_runner import work_through
 from tests.perf import harness
@@ -195,10 +195,10 @@ class Bench:
             layout=way.layout,
             decode=way.decode,
             min_label_mass=1e-9,
-            allow_nulls=True,  # random weights
         )
         judge = _JUDGES.setdefault(way.block, open_judge(config.judge))
-        run = open_run(study, config, judge=judge)
+        how = RatingRunOptions(allow_nulls=True)  # random weights
+        run = open_run(study, config, how, judge=judge)
         fresh = Path(tempfile.mkdtemp(dir=self.study.parent)) / run.run_dir.name
         return type(run)(**{**vars(run), "run_dir": fresh})
 

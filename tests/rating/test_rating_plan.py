@@ -26,7 +26,7 @@ from tests.worlds.studies import create_study, numbered_pairs, shard_path, study
 
 def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
     judge = {"model": str(folder), **options.pop("judge", {})}
-    config = PlanRateConfig.model_validate({"study": study.path, "judge": judge, **options})
+    config = PlanRateConfig.model_validate({"judge": judge, **options})
     return plan_rating(study, config)
 
 

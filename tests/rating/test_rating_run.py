@@ -34,7 +34,13 @@ from encore.runs.shard_runner import RunReport, work_through
 from tests.rating.conftest import NUM_PAIRS
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score
-from tests.worlds.studies import create_study, numbered_pairs, study_of, write_shard
+from tests.worlds.studies import (
+    create_study,
+    numbered_pairs,
+    study_of,
+    without_run_options,
+    write_shard,
+)
 
 RULES = load_rule_set("encore-10").rules
 
@@ -44,7 +50,8 @@ def config(**changes: object) -> RatingConfig:
 
 
 def opened(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> RatingRun:
-    return open_run(study, config(**changes), judge=judge or ScriptedJudge())
+    options, how = without_run_options(changes)
+    return open_run(study, config(**options), how, judge=judge or ScriptedJudge())
 
 
 def rate(study: Study, judge: ScriptedJudge | None = None, **changes: object) -> RunReport:

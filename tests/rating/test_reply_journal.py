@@ -23,6 +23,7 @@ from encore.runs.run_files import journal_path
 from encore.runs.shard_runner import work_through
 from tests.rating.conftest import NUM_PAIRS
 from tests.worlds.judges import ScriptedJudge, hashed_score
+from tests.worlds.studies import without_run_options
 
 NUM_PROMPTS = NUM_PAIRS * 20
 REPLIES = [
@@ -154,8 +155,9 @@ def test_a_journal_of_another_run_or_form_is_refused_and_kept(study, content):
 
 
 def opened(study: Study, judge: ScriptedJudge, **changes: object) -> RatingRun:
-    config = RatingConfig(judge=JudgeConfig(model="scripted"), **{"shard_size": 10, **changes})
-    return open_run(study, config, judge=judge)
+    options, how = without_run_options({"shard_size": 10, **changes})
+    config = RatingConfig(judge=JudgeConfig(model="scripted"), **options)
+    return open_run(study, config, how, judge=judge)
 
 
 def rows_of(run: RatingRun) -> list[dict[str, object]]:

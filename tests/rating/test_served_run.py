@@ -11,9 +11,12 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from encore.core.errors import InputError
 from encore.data.rating_runs import list_runs, run_status
+from encore.judges.judge_options import JudgeConfig
 from encore.rating import shard_rating
-from encore.rating.rating_options import EngineRatingConfig
+from encore.rating.rating_options import EngineOptions
+from encore.rating.rating_run import open_rating_judge
 from encore.runs.shard_runner import work_through
 from tests.judges.standin_vllm import Standin
 from tests.rating.conftest import NUM_PAIRS
@@ -115,8 +118,6 @@ def test_engine_seconds_are_those_of_the_engines(study, monkeypatch, num_engines
 @pytest.mark.parametrize(
     ("engines", "backend", "message"),
     [
-        (0, "vllm", "expected a whole number from 1 to 1024, or auto"),
-        (1025, "vllm", "expected a whole number from 1 to 1024, or auto"),
         (2, "transformers", "--engines 2: engines are vLLM servers, .* share the run by --slice"),
         ("auto", "http", "--engines auto: engines are vLLM servers, .* several servers to --base"),
     ],
@@ -124,15 +125,22 @@ def test_engine_seconds_are_those_of_the_engines(study, monkeypatch, num_engines
 def test_engines_that_no_judge_can_have_are_refused(engines, backend, message):
     judge = {"model": "judge", "backend": backend}
     judge |= {"base_url": "http://127.0.0.1:1/v1"} if backend == "http" else {}
-    with pytest.raises(ValueError, match=message):
-        EngineRatingConfig.model_validate({"judge": judge, "engines": engines})
+    with pytest.raises(InputError, match=message):
+        open_rating_judge(JudgeConfig.model_validate(judge), EngineOptions(engines=engines))
+
+
+@pytest.mark.parametrize("engines", [0, 1025])
+def test_a_number_of_engines_out_of_bounds_is_refused(engines):
+    with pytest.raises(ValueError, match="expected a whole number from 1 to 1024, or auto"):
+        EngineOptions(engines=engines)
 
 
 def test_one_engine_starts_nothing_and_imports_no_client():
     code = (
         "import sys; from encore.rating.rating_run import open_rating_judge; "
-        "from encore.rating.rating_options import EngineRatingConfig; "
-        "judge = open_rating_judge(EngineRatingConfig(judge={'model': 'encore/demo/judge'})); "
+        "from encore.rating.rating_options import EngineOptions; "
+        "from encore.judges.judge_options import JudgeConfig; "
+        "judge = open_rating_judge(JudgeConfig(model='encore/demo/judge'), EngineOptions()); "
         "print(type(judge).__name__, sorted({'openai', 'encore.judges.served_judge', "
         "'encore.judges.vllm_servers', 'encore.judges.http_judge'} & set(sys.modules)))"
     )

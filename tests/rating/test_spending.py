@@ -9,7 +9,8 @@ import pytest
 
 from encore.data.study import Study
 from encore.judges.base import NO_USAGE, Decoding, Prompt, Reply, Usage
-from encore.rating.rating_options import RateConfig
+from encore.judges.judge_options import JudgeConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.spending import SpendingLimit
 from encore.runs.shard_runner import RunReport, work_through
@@ -40,8 +41,8 @@ class PaidJudge(ScriptedJudge):
 
 
 def opened(study: Study, judge: ScriptedJudge, **limits: Any) -> RatingRun:
-    options: dict[str, Any] = {"judge": {"model": "scripted"}, "shard_size": 10, **PRICES}
-    return open_run(study, RateConfig(study=study.path, **options, **limits), judge=judge)
+    config = RatingConfig(judge=JudgeConfig(model="scripted"), shard_size=10)
+    return open_run(study, config, RatingRunOptions(**{**PRICES, **limits}), judge=judge)
 
 
 def rated(study: Study, judge: ScriptedJudge, **limits: Any) -> RunReport:

@@ -19,7 +19,7 @@ from encore.data.pairs import planned_pairs, read_pairs, records_of
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
 from encore.rating import rating_run, stop_rules
-from encore.rating.rating_options import PricesConfig, RateConfig
+from encore.rating.rating_options import PricesConfig, RatingConfig, RatingRunOptions
 from encore.rating.rating_run import rate
 from encore.runs.run_files import ShardState
 from encore.runs.shard_runner import RunReport
@@ -53,14 +53,8 @@ class Bench:
     def rate(self, **limits: Any) -> RunReport:
         """Rate with limits; the judge's prompts and the messages are those of this call."""
         self.judge.asked, reporter = [], Mock(spec=Reporter)
-        config = RateConfig(
-            study=self.study,
-            judge={"model": "scripted"},
-            rules=self.rules,
-            shard_size=SHARD_SIZE,
-            **limits,
-        )
-        report = rate(self.study, config, reporter=reporter).report
+        config = RatingConfig(judge={"model": "scripted"}, rules=self.rules, shard_size=SHARD_SIZE)
+        report = rate(self.study, config, RatingRunOptions(**limits), reporter=reporter).report
         texts = [message.args[0] for message in reporter.message.call_args_list]
         self.messages = [text for text in texts if "pairs rated" in text]
         return report
@@ -284,4 +278,4 @@ def test_the_first_of_several_limits_ends_the_run(bench):
 )
 def test_limits_that_cannot_be_kept_are_refused(limits, message):
     with pytest.raises(ValidationError, match=message):
-        RateConfig.model_validate({"study": "s", "judge": {"model": "m"}, **limits})
+        RatingRunOptions.model_validate(limits)

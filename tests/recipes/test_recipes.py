@@ -25,7 +25,6 @@ from encore.demo import BENCHMARK_DATA_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.open_model import open_reward_model
-from encore.rating.rating_options import EngineRatingConfig
 from encore.recipes.machine_check import (
     Machine,
     refuse_judge_too_large,
@@ -35,6 +34,7 @@ from encore.recipes.machine_check import (
 from encore.recipes.recipe import (
     RECIPE_NAMES,
     Recipe,
+    RecipeRating,
     RowModel,
     Weighing,
     changed,
@@ -249,7 +249,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_judge: Path) -> Recipe:
     rows = RowsConfig(schemes=("uniform", "random", "encore"), taus=(2.0,), num_random=5)
     small = {
         "sources": (f"small={pairs}",),
-        "rating": EngineRatingConfig(judge=judge, shard_size=2, max_reply_tokens=8),
+        "rating": RecipeRating(judge=judge, shard_size=2, max_reply_tokens=8),
         "backbone": trunk,
         "training": fast,
         "initial": None,

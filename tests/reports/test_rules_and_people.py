@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.config import part_of
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
 from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.reports.write_report import report
 from encore.runs.shard_runner import work_through
@@ -26,7 +28,7 @@ from tests.worlds.studies import write_lines
 def rated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a rated study, whose judge obeys planted sentences under one rule."""
     study = make_study(tmp_path_factory.mktemp("rated"), num_pairs=40)
-    config = probe_config(study).as_rating()
+    config = part_of(probe_config(study), RatingConfig)
     work_through(open_run(open_study(study), config, judge=weak_judge(obeys=["calm"])).job())
     return study.parent
 

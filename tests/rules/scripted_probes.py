@@ -30,7 +30,7 @@ def make_study(folder: Path, *, num_pairs: int) -> Path:
 def probe_config(study: Path, **changes: object) -> ProbeConfig:
     """Return a probe of the study's pairs under `RULES`."""
     options = {"rules": str(study.parent / "rules.toml"), "shard_size": 500, **changes}
-    return ProbeConfig(study=study, judge=JudgeConfig(model="weak"), **options)
+    return ProbeConfig(judge=JudgeConfig(model="weak"), **options)
 
 
 def probe(study: Path, judge: ScriptedJudge, **changes: object) -> Probe:

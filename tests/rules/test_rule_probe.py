@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from encore.core.config import part_of
 from encore.core.errors import EncoreError, InputError
 from encore.data.rating_runs import read_run
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
+from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.rules import probe_effects, rule_probe
 from encore.rules.probe_record import read_probe
@@ -63,7 +65,7 @@ def test_exactly_the_rules_that_obey_are_named(study, seed):
 
 def test_what_the_study_and_other_probes_have_is_not_asked_again(study):
     judge = weak_judge(noise=0.1)
-    run = open_run(open_study(study), probe_config(study).as_rating(), judge=judge)
+    run = open_run(open_study(study), part_of(probe_config(study), RatingConfig), judge=judge)
     work_through(run.job())
     num_rated = judge.num_asked
     small = probe(study, judge, num_pairs=30)
@@ -104,12 +106,14 @@ def test_the_record_is_read_back_for_a_run_with_its_rules_and_judge(study):
     probe(study, judge, num_pairs=35)
     record = probe(study, judge)
     num_asked = judge.num_asked
-    run = open_run(open_study(study), probe_config(study).as_rating(limit=9), judge=judge)
+    run = open_run(
+        open_study(study), part_of(probe_config(study), RatingConfig, limit=9), judge=judge
+    )
     work_through(run.job())
     assert judge.num_asked == num_asked  # the probes have these ratings
     manifest = read_run(run.run_dir)
     assert read_probe(study, manifest) == record
-    another_layout = probe_config(study, layout="conversation-first").as_rating()
+    another_layout = part_of(probe_config(study), RatingConfig, layout="conversation-first")
     other_run = open_run(open_study(study), another_layout, judge=judge)
     assert read_probe(study, other_run.manifest) is None
     [path] = study.glob(f"probes/*/probe-{record.key}.json")

@@ -29,7 +29,7 @@ from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import train_gate
 from encore.training.train import train
 from encore.training.training_examples import read_examples
-from encore.training.training_options import GateConfig, TrainGateConfig
+from encore.training.training_options import GateConfig, GateTrainingConfig
 from encore.training.training_plan import PlanTrainConfig, plan_training
 from encore.weighting.weights_options import WeightChoice
 from tests.golden.command_line import encore
@@ -142,9 +142,7 @@ def test_the_plan_counts_them_before_training(world):
 def test_a_gate_learns_from_the_other_pairs(world, tmp_path):
     run = train(world / "study", strict_training(world, out=tmp_path / "run"))
     gate = GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3)
-    config = TrainGateConfig(
-        study=world / "study", model=run.model_dir, gate=gate, out=tmp_path / "gate"
-    )
+    config = GateTrainingConfig(model=run.model_dir, gate=gate, out=tmp_path / "gate")
     result = train_gate(world / "study", config)
     assert result.num_set_aside == NUM_REFUSED
     assert result.num_pairs + result.num_evaluation_pairs == NUM_TAKEN
@@ -273,8 +271,7 @@ def test_a_row_counts_the_pairs_that_its_model_scores_and_says_so(study, world):
 def test_a_gate_and_weights_fitted_on_heads_pass_over_them(study, world, tmp_path):
     train_gate(
         study,
-        TrainGateConfig(
-            study=study,
+        GateTrainingConfig(
             model=world / "model",
             gate=GateConfig(hidden_size=8, num_hidden_layers=1, num_steps=3),
             out=tmp_path / "gate",

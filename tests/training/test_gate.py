@@ -23,7 +23,7 @@ from encore.training.baselines.gating_network import (
     save_gate,
 )
 from encore.training.train import train as train_model
-from encore.training.training_options import GateConfig, TrainGateConfig
+from encore.training.training_options import GateConfig, GateTrainingConfig
 from tests.golden.command_line import encore
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import RULES, make_world, train_config
@@ -211,7 +211,7 @@ def model(study: Path) -> Path:
 
 def train(study: Path, model: Path, **settings):
     gate = GateConfig(num_steps=20, hidden_size=16)
-    config = TrainGateConfig(study=study, model=model, gate=gate, **settings)
+    config = GateTrainingConfig(model=model, gate=gate, **settings)
     return train_gate(open_study(study), config)
 
 

@@ -171,7 +171,7 @@ def run(world, tmp_path):
         settings = {"max_steps": 4, "evaluate_every": 2, "out": tmp_path / out, **settings}
         config = train_config(world, **settings)
         config = config.model_copy(update={"backbone": backbone_config(world / backbone)})
-        return train(open_study(config.study), config)
+        return train(open_study(world / "study"), config)
 
     return run_training
 

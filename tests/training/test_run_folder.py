@@ -24,7 +24,7 @@ from encore.training.run_folder import (
     truncate_logs,
     write_result,
 )
-from encore.training.training_options import TrainConfig
+from encore.training.training_options import TrainingRunConfig
 
 
 def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
@@ -32,7 +32,7 @@ def run_in(folder: Path = Path(), **changes: object) -> TrainingRun:
     backbone_identity = {"name": "tiny", "revision": "sha256:ab", **changes.pop("identity", {})}
     data_sha256 = changes.pop("data_sha256", "d1")
     identity = run_identity(
-        TrainConfig(study=Path("study"), backbone=BackboneConfig(**backbone), **changes),
+        TrainingRunConfig(backbone=BackboneConfig(**backbone), **changes),
         backbone=backbone_identity,
         data_sha256=data_sha256,
     )

@@ -14,18 +14,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import encore
 from encore.core.errors import InputError
 from encore.core.reporting import Reporter
 from encore.data.study import open_study
 from encore.model.held_out_scores import read_held_out_scores
 from encore.model.saved_model import load_model
 from encore.training import train as stage
-from encore.training.baselines.gate import train_gate
 from encore.training.checkpoints import WEIGHTS_FILE, checkpoint_path, checkpoint_steps
 from encore.training.disk_space import NoRoomError
 from encore.training.run_folder import TrainingResult, read_log
-from encore.training.training_options import TrainGateConfig
 from tests.worlds.studies import flip_bit, numbered_pairs, study_of
 from tests.worlds.trainings import RULES, make_world, repeatable, train_config, write_ratings
 
@@ -72,7 +69,7 @@ def run_training(
     """Train the study with small settings; return the result and the recorded progress."""
     config = train_config(world, **settings)
     reporter = RecordingReporter(stop_after=stop_after)
-    return stage.train(open_study(config.study), config, reporter=reporter), reporter
+    return stage.train(open_study(world / "study"), config, reporter=reporter), reporter
 
 
 @pytest.fixture
@@ -263,16 +260,3 @@ def test_a_disk_that_is_full_at_the_end_costs_no_step(train, undisturbed, monkey
     resumed, progress = train()
     assert progress.steps == []
     assert_same_run(resumed, undisturbed)
-
-
-def test_a_config_of_another_study_is_refused(world, tmp_path, monkeypatch):
-    forbid_loading(monkeypatch)
-    config = train_config(world, out=tmp_path / "run")
-    second_study = make_world(tmp_path / "other", num_pairs=2) / "study"
-    with pytest.raises(InputError, match=r"given study .*other.*, its config names study .*world"):
-        stage.train(second_study, config)
-    with pytest.raises(InputError, match="give one study in both places"):
-        train_gate(second_study, TrainGateConfig(study=config.study, model=tmp_path / "model"))
-    with pytest.raises(InputError, match="give one study in both places"):
-        encore.score(second_study, encore.ScoreConfig(study=config.study, model="model"))
-    assert not (tmp_path / "run").exists()

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study, changed_study, open_study
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rules.pool import PoolRule, write_pool
 from encore.runs import run_files
@@ -99,6 +100,12 @@ def write_rules(path: Path, titles: Sequence[str], *, rating_rule: str = "Rule {
 
 
 # --- ratings ------------------------------------------------------------------------------------
+
+
+def without_run_options(options: dict[str, Any]) -> tuple[dict[str, Any], RatingRunOptions]:
+    """Divide options of a call into those of `RatingConfig` and how the run is worked through."""
+    how = {name: options[name] for name in options.keys() & RatingRunOptions.model_fields}
+    return {name: options[name] for name in options if name not in how}, RatingRunOptions(**how)
 
 
 def rate_study(

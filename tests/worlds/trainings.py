@@ -24,7 +24,7 @@ from encore.training.batches import Training
 from encore.training.distributed import Ranks
 from encore.training.run_folder import read_log
 from encore.training.training_examples import Split, TrainingExamples
-from encore.training.training_options import TrainConfig, TrainingConfig
+from encore.training.training_options import TrainingConfig, TrainingRunConfig
 from tests.worlds.models import PAD, VOCABULARY, tiny_model
 from tests.worlds.ratings import ratings_table
 from tests.worlds.studies import study_of
@@ -156,7 +156,7 @@ def repeatable(path: Path) -> list[dict[str, object]]:
 
 def train_config(
     world: Path, *, ratings: Path | None = None, dtype: str = "auto", **settings: object
-) -> TrainConfig:
+) -> TrainingRunConfig:
     """Return a training in a folder of `make_world`, with a checkpoint after every second step.
 
     By default it takes ten steps of eight of 88 pairs, and two evaluations.
@@ -170,8 +170,7 @@ def train_config(
         "evaluation_share": 0.1,
         "tokens_per_microbatch": 256,
     }
-    return TrainConfig(
-        study=world / "study",
+    return TrainingRunConfig(
         backbone=backbone_config(world / "tiny").model_copy(update={"dtype": dtype}),
         ratings=ratings or world / "ratings.parquet",
         **{**small, **settings},

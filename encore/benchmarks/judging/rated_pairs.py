@@ -28,6 +28,7 @@ from encore.data.rating_runs import RatingManifest, null_reasons, run_status
 from encore.data.records import RuleSet
 from encore.data.study import Study, is_study, open_study
 from encore.judges.base import Judge
+from encore.rating.rating_options import RatingRunOptions
 from encore.rating.rating_run import open_run
 from encore.runs.shard_runner import raise_for_failed_shards, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
@@ -96,7 +97,7 @@ def rate_pairs(
         EncoreError: The judge does not load.
     """
     study = create_rated_study(pairs, out=config.out)
-    run = open_run(study, config.rating, judge=judge)
+    run = open_run(study, config.rating, RatingRunOptions(allow_nulls=True), judge=judge)
     report = work_through(run.job(reporter=reporter), reporter=reporter)
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
     with open_warehouse(open_ratings(study, run=run.manifest.run_key)) as warehouse:

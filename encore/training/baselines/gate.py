@@ -102,7 +102,7 @@ def train_gate(
     Raises:
         InputError: There is no such model, or it has a single head.
     """
-    study, began = as_study(study, config), time.monotonic()
+    study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
     rule_ids = rule_heads(model.head_ids)

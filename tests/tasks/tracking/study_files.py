@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
 from tests.worlds.tables import make_world
 
@@ -103,11 +103,10 @@ def benchmark(study: Path, *, key: str = "0123456789abcdef", num_rows: int = 3) 
     return folder
 
 
-def make_evaluation(folder: Path, *, num_pairs: int) -> BenchmarkStudyConfig:
+def make_evaluation(folder: Path, *, num_pairs: int) -> BenchmarkConfig:
     """Make a study, a model of its rules, a model with one head, and a benchmark; score nothing."""
     make_world(folder, num_rows=num_pairs, num_pairs=8)
-    return BenchmarkStudyConfig(
-        study=folder / "study",
+    return BenchmarkConfig(
         model=str(folder / "model"),
         reward_models=(f"initial={folder / 'initial'}",),
         pairs=PairsConfig(benchmark="generic", data=folder / "rows.jsonl"),

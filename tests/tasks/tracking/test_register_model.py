@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from encore.benchmarks.benchmark_options import BenchmarkStudyConfig, RowsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, RowsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.core.errors import InputError
 from encore.data.study import open_study
@@ -50,7 +50,7 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
     config = study_files.make_evaluation(folder, num_pairs=10)
     rows = RowsConfig(schemes=("encore", "random"), taus=(2.0,), num_random=5)
     config = config.model_copy(update={"rows": rows})
-    run = run_benchmark(open_study(config.study), config)
+    run = run_benchmark(open_study(folder / "study"), config)
     rewards = {row.name: row.reward_P2 for row in run.rows}
     conversations = [
         [
@@ -69,8 +69,8 @@ def benchmarked(tmp_path_factory) -> SimpleNamespace:
 def world(benchmarked, mlflow_template, tmp_path, monkeypatch) -> SimpleNamespace:
     """Return a copy of the study in MLflow, and a function that points an alias to a row."""
     monkeypatch.delenv(TRACKING_URI_VARIABLE, raising=False)
-    study = Path(shutil.copytree(benchmarked.config.study, tmp_path / "study"))
-    config = benchmarked.config.model_copy(update={"study": study})
+    study = Path(shutil.copytree(benchmarked.table.parents[1], tmp_path / "study"))
+    config = benchmarked.config
     table = study / "benchmarks" / benchmarked.table.name
     uri = copy_store(mlflow_template, study / "mlflow.db")
     sync(study)
@@ -78,7 +78,7 @@ def world(benchmarked, mlflow_template, tmp_path, monkeypatch) -> SimpleNamespac
     def point(row: str, alias: str = "champion", uri: str | None = None, **changes: object) -> str:
         changed = config.model_copy(update=changes)
         tracking = TrackingConfig(tracking_uri=uri)
-        return set_alias(changed, row=row, table=table, alias=alias, tracking=tracking)
+        return set_alias(study, changed, row=row, table=table, alias=alias, tracking=tracking)
 
     return SimpleNamespace(**vars(benchmarked), study=study, uri=uri, point=point)
 
@@ -106,7 +106,7 @@ def test_a_row_of_the_rules_of_a_model_with_head_0_is_exported_without_head_0(tm
     model = make_model(tmp_path / "model", head_ids=("preference", "be-kind", "be-brief"))
     content = {"ours": {"weights": {"be-kind": 0.75, "be-brief": 0.25}, "params": {}}}
     row = SimpleNamespace(name="a", params={"scheme": "a"}, row_json=json.dumps(content))
-    config = BenchmarkStudyConfig(study=tmp_path, model=str(model), device="cpu")
+    config = BenchmarkConfig(model=str(model), device="cpu")
     _export(row, config, tmp_path / "export")
     conversation = [{"role": role, "content": "Hi."} for role in ("user", "assistant")]
     scores = open_reward_model(model, device="cpu").score([conversation])
@@ -193,10 +193,11 @@ def test_a_row_that_is_no_reward_model_is_refused_with_the_reason(
     evaluation["models"]["uniform"] = model
     study_files.write_json(folder / "table.json", table)
     study_files.write_json(folder / "evaluation.json", evaluation)
-    config = BenchmarkStudyConfig(study=study)
     message = re.escape(f"row {row!r} cannot be registered: {reason}")
     with pytest.raises(InputError, match=message):
-        set_alias(config, row=row, table=folder, alias="x", tracking=TrackingConfig())
+        set_alias(
+            study, BenchmarkConfig(), row=row, table=folder, alias="x", tracking=TrackingConfig()
+        )
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,10 @@
-"""Option of sharing a run by hand: one slice of the shards per call."""
+"""Options of a call that works through a sharded run: the shards that it takes."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from encore.core.config import StageConfig, unkeyed_option
 
@@ -16,13 +16,15 @@ def _checked_slice(text: str) -> str:
     return text
 
 
-class SlicedConfig(StageConfig):
-    """The option that divides a run by hand, where no engines divide it."""
+class RunOptions(StageConfig):
+    """Work of one call on a run. It changes no result, so it is in no key."""
 
     slice: Annotated[str, AfterValidator(_checked_slice)] | None = unkeyed_option(
         None, group="Engines", metavar="I/N"
     )
     """Only the I-th of N parts of the shards, I from 0: for array jobs without an orchestrator."""
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(())
+    """Only this shard; repeat for several."""
 
     @property
     def parsed_slice(self) -> tuple[int, int] | None:
