@@ -8,12 +8,12 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
 from encore.core.number_text import counted
 from encore.core.terminal import console, print_json, say, say_next
-from encore.data.study_options import RunChoice, StudyConfig
+from encore.data.study_options import RunFilter, StudyConfig
 from encore.serving.serve_options import allow_host_option
 
 
-class BrowseConfig(RunChoice, StudyConfig):
-    """Options of `encore browse`. Without a run or a judge, the page shows all runs."""
+class BrowseConfig(RunFilter, StudyConfig):
+    """Options of `encore browse`."""
 
     host: str = option("127.0.0.1")
     """Address to listen on; the default is this machine alone."""

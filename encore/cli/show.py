@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -14,14 +15,14 @@ from encore.core.config import option
 from encore.core.number_text import NONE, counted, number
 from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
 from encore.data.records import RESPONSES
-from encore.data.study_options import RunKeyConfig, StudyFolder
+from encore.data.study_options import RunFilter, StudyFolder
 from encore.demo import judge_title
 
 #: Pairs in the list of those that a rule gets wrong; --json has all.
 _NUM_LISTED = 10
 
 
-class ShowConfig(RunKeyConfig):
+class ShowConfig(RunFilter):
     """Options of `encore show`."""
 
     study: StudyFolder = option(positional=True)
@@ -39,8 +40,8 @@ class ShowConfig(RunKeyConfig):
 def show(config: ShowConfig, *, json: JsonOption = False) -> None:
     """Show one pair of a study with its prompts, replies and ratings.
 
-    Prints the conversation, both responses and, for every run of the study or the one of --run, the
-    judge's prompts, its replies and the ratings read from them.
+    Prints the conversation, both responses and, for every run of the study or the one of --run or
+    --judge, the judge's prompts, its replies and the ratings read from them.
 
     Examples: `encore show study 3f9a`, `encore show study --rule 3` (pairs that rule 3 gets wrong).
     """
@@ -55,7 +56,7 @@ def show(config: ShowConfig, *, json: JsonOption = False) -> None:
         return
     if pair_id is None:  # called inside of a study
         path, pair_id = Path(), str(path)
-    pairs = show_pair(path, pair_id, run=config.run)
+    pairs = show_pair(path, pair_id, run=config.run, judge=config.judge)
     if json:
         print_json(pairs[0] if len(pairs) == 1 else pairs)
         return
@@ -77,7 +78,7 @@ def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> Non
     from encore.data.study import open_study
     from encore.tables.pair_index import PairFilter, open_pair_index
 
-    with open_pair_index(open_study(config.study), run=config.run) as index:
+    with open_pair_index(open_study(config.study), run=config.run, judge=config.judge) as index:
         rule_id = named_rule(rule, [row["rule_id"] for row in index.summary["rules"]])
         page = index.page(PairFilter(rule=rule_id, disagreement="responses"), number=None)
         has_runs = len(index.summary["runs"]) > 1
@@ -102,8 +103,9 @@ def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> Non
     columns = (*("run",) * has_runs, "pair", "chosen", "rejected", "prompt")
     table = compact_table(columns, rows)
     show_result(page, (text, table), as_json=as_json)
-    run = ("--run", config.run) if config.run else ()
-    say_next("show", config.study, "PAIR", *run, "--rule", rule)
+    chosen = (("--run", config.run), ("--judge", config.judge))
+    options = chain.from_iterable(pair for pair in chosen if pair[1])
+    say_next("show", config.study, "PAIR", *options, "--rule", rule)
 
 
 def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:

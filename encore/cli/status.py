@@ -11,7 +11,7 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import count, counted, first_names
 from encore.core.terminal import say, say_next
-from encore.data.study_options import RunKeyConfig, StudyConfig
+from encore.data.study_options import RunFilter, StudyConfig
 
 if TYPE_CHECKING:
     from encore.data.rating_runs import RatingStatus
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_PROBLEMS, _MAX_RANGES = 6, 12
 
 
-class StatusConfig(RunKeyConfig, StudyConfig):
+class StatusConfig(RunFilter, StudyConfig):
     """Options of `encore status`."""
 
 
@@ -34,12 +34,12 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     damaged or failed (with the recorded error); `encore rate` with the same parameters rates
     exactly these.
     """
-    from encore.data.rating_runs import chosen_runs, run_status, sufficiency_note
+    from encore.data.rating_runs import sufficiency_note
     from encore.data.study import open_study
+    from encore.tables.pair_details import chosen_statuses
 
     study = open_study(config.study)
-    run_dirs = chosen_runs(study.ratings_dir, config.run)
-    statuses = [run_status(run_dir) for run_dir in run_dirs]
+    statuses = chosen_statuses(study, run=config.run, judge=config.judge)
     num_pairs = {source.label: source.num_kept for source in study.sources}
     pairs = ", ".join(f"{label} {count(number)}" for label, number in num_pairs.items())
     show_result(

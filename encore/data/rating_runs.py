@@ -143,11 +143,6 @@ read_run = partial(runs.read_manifest, kind=RatingManifest)
 run_status = partial(run_files.run_status, kind=RatingManifest)
 
 
-def chosen_runs(ratings_dir: Path, run: str | None) -> tuple[Path, ...]:
-    """Return the folders of all rating runs, or of the run whose key begins with ``run``."""
-    return list_runs(ratings_dir) if run is None else (choose_run(ratings_dir, key=run),)
-
-
 def ratings_of(
     status: RatingStatus, columns: Sequence[str], *, filters: Any = None
 ) -> dict[tuple[str, ...], float | None]:

@@ -47,18 +47,20 @@ class StudyConfig(StageConfig):
     study: StudyArgument
 
 
-class RunKeyConfig(StageConfig):
-    """Options of a stage that reads a rating run of a study."""
+class RunFilter(StageConfig):
+    """Options of a stage that reads all rating runs of a study, or the one that they name."""
+
+    run: str | None = unkeyed_option(None, metavar="RUN_KEY")
+    """Key of the one rating run to read, or a unique prefix. Default: all runs."""
+    judge: str | None = unkeyed_option(None, metavar="NAME")
+    """Name of the judge whose ratings are read."""
+
+
+class RunChoice(RunFilter):
+    """Options of a stage that reads the ratings of one run of a study."""
 
     run: str | None = unkeyed_option(None, metavar="RUN_KEY")
     """Key of the rating run to read, or a unique prefix. Default: the run with most pairs."""
-
-
-class RunChoice(RunKeyConfig):
-    """Options of a stage that reads the ratings of one run and judge of a study."""
-
-    judge: str | None = unkeyed_option(None, metavar="NAME")
-    """Name of the judge whose ratings are read."""
 
 
 class RatingTableOptions(StageConfig):

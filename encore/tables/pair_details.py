@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.data.pairs import read_pairs, records_of
-from encore.data.rating_runs import RatingManifest, chosen_runs, run_status
+from encore.data.rating_runs import RatingManifest, RatingStatus, list_runs, run_status
 from encore.data.records import PreferencePair, Rule
 from encore.data.schemas import EXPECTED
 from encore.data.study import Study, as_study
 from encore.rating.prompts import prompt_of, render_conversation
+from encore.warehouse.ratings import select_run
 
 #: Columns of a rating, where the run has them. Those of `EXPECTED` need ``--decode expected``.
 _RATING_COLUMNS = (
@@ -44,8 +45,28 @@ def find_pair(study: Study, pair_id: str) -> tuple[PreferencePair, ...]:
     return tuple(matching_pairs)
 
 
+def chosen_statuses(
+    study: Study, *, run: str | None = None, judge: str | None = None
+) -> tuple[RatingStatus, ...]:
+    """Check the shards of all rating runs of a study, or of one run, and return the runs by key.
+
+    Args:
+        study: The opened study.
+        run: Unique prefix of the key of the one run. None and no ``judge``: all runs.
+        judge: Judge of the one run, instead of ``run``.
+
+    Raises:
+        InputError: The study has no such run or judge.
+        EncoreError: A `run.json` is damaged.
+    """
+    run_dirs = list_runs(study.ratings_dir)
+    if run is not None or judge is not None:
+        run_dirs = (select_run(study.path, run_dirs, run=run, judge=judge),)
+    return tuple(map(run_status, run_dirs))
+
+
 def show(
-    study: Study | str | Path, pair_id: str, *, run: str | None = None
+    study: Study | str | Path, pair_id: str, *, run: str | None = None, judge: str | None = None
 ) -> list[dict[str, Any]]:
     """Return a pair with its texts, and its prompts, replies and ratings in every run, as JSON.
 
@@ -57,13 +78,14 @@ def show(
     Args:
         study: The study, or its directory.
         pair_id: The pair's id, or a unique beginning of it.
-        run: Unique prefix of the key of the run to show. None: all runs.
+        run: Unique prefix of the key of the run to show. None and no ``judge``: all runs.
+        judge: Judge of the run to show, instead of ``run``.
 
     Raises:
         InputError: No pair matches, or several do. Equal pairs of several sources all match.
     """
     study = as_study(study)
-    statuses = [run_status(run_dir) for run_dir in chosen_runs(study.ratings_dir, run)]
+    statuses = chosen_statuses(study, run=run, judge=judge)
     return [
         asdict(pair)
         | {"runs": [pair_in_run(pair, status.manifest, status.paths) for status in statuses]}

@@ -28,15 +28,14 @@ import pyarrow as pa
 from encore.core.errors import EncoreError, InputError
 from encore.data.annotations import people_labels
 from encore.data.pairs import records_of, verified_path
-from encore.data.rating_runs import RatingStatus, null_reasons, status
+from encore.data.rating_runs import RatingStatus, null_reasons
 from encore.data.records import PreferencePair
 from encore.data.schemas import PAIRS, RATINGS
 from encore.data.study import Study
 from encore.demo import JUDGE_NAME
-from encore.tables.pair_details import pair_in_run
+from encore.tables.pair_details import chosen_statuses, pair_in_run
 from encore.tables.pair_notes import read_notes, write_note
 from encore.tables.study_database import FilePart, StudyDatabase, StudyTable, literal, open_database
-from encore.warehouse.ratings import select_run
 
 PAGE_SIZE = 50
 #: Characters of a prompt's last message in the list of pairs.
@@ -301,11 +300,7 @@ def open_pair_index(
         InputError: The study has no such run or judge, or its pairs have changed.
         EncoreError: A `run.json` is damaged.
     """
-    statuses = status(study)
-    if run is not None or judge is not None:
-        run_dirs = tuple(status.run_dir for status in statuses)
-        chosen_dir = select_run(study.path, run_dirs, run=run, judge=judge)
-        statuses = tuple(status for status in statuses if status.run_dir == chosen_dir)
+    statuses = chosen_statuses(study, run=run, judge=judge)
     null_counts: Counter[str] = Counter()
     for run_status in statuses:
         null_counts.update(null_reasons(run_status))
