@@ -39,7 +39,7 @@ _FILES = {
     "/": (_FOLDER / "page.html", "text/html"),
     "/browse.js": (_FOLDER / "browse.js", "text/javascript"),
     "/browse.css": (_FOLDER / "browse.css", "text/css"),
-    "/report.css": (_PACKAGE / "report" / "templates" / "style.css", "text/css"),
+    "/report.css": (_PACKAGE / "reports" / "templates" / "style.css", "text/css"),
 }
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
