@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from encore.scoring.scoring_run import score_study
     from encore.tables.pair_details import show as show
     from encore.tables.publish import publish as publish
-    from encore.tables.publish_database import publish_database as publish_database
-    from encore.tables.publish_dataset import publish_dataset as publish_dataset
     from encore.tables.sql_query import sql as sql
     from encore.training.baselines.gate import train_gate
     from encore.training.train import train as train
@@ -104,8 +102,6 @@ _WHERE = {
     "open_study": "encore.data.study.open_study",
     "plan": "encore.recipes.plan.plan",
     "publish": "encore.tables.publish.publish",
-    "publish_database": "encore.tables.publish_database.publish_database",
-    "publish_dataset": "encore.tables.publish_dataset.publish_dataset",
     "rate": "encore.rating.rating_run.rate",
     "read_head_scores": "encore.scoring.head_scores.read_head_scores",
     "report": "encore.reports.write_report.report",

@@ -32,24 +32,28 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
     Exit code 3: the run is not complete; its finished shards are published.
     """
     from encore.data.study import open_study
+    from encore.tables.publish import publish as publish_study
+    from encore.tables.publish_database import PublishedDatabase
 
     study = open_study(config.study)
     options: dict[str, Any] = {"run": config.run, "judge": config.judge, "force": config.force}
     published: dict[str, Publication | None] = {"database": None, "dataset": None}
     if config.out is not None or config.dataset is None:
-        from encore.tables.publish_database import publish_database
-
         path = config.out or Path("study.duckdb")
-        published["database"] = database = publish_database(study, out=path, **options)
+        database = publish_study(study, path, is_dataset=False, **options)
+        assert isinstance(database, PublishedDatabase)
+        published["database"] = database
         say(
             f"{path}: {database.num_bytes / 1e6:.1f} MB, {counted(len(database.tables), 'table')}, "
             f"{len(database.views)} views"
         )
     if config.dataset is not None:
         require_packages("huggingface_hub", work="encore publish --dataset")
-        from encore.tables.publish_dataset import publish_dataset
+        from encore.tables.publish_dataset import PublishedDataset
 
-        published["dataset"] = dataset = publish_dataset(study, out=config.dataset, **options)
+        dataset = publish_study(study, config.dataset, is_dataset=True, **options)
+        assert isinstance(dataset, PublishedDataset)
+        published["dataset"] = dataset
         say(
             f"{config.dataset}: {counted(dataset.num_rows, 'rated pair')}, "
             f"{dataset.num_bytes / 1e6:.1f} MB; look at the licences in its README.md before you "

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encore.core.errors import InputError
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest
 from encore.data.pairs_manifest import Origin
@@ -55,24 +54,6 @@ def run_facts(tables: StudyTables) -> dict[str, Any]:
         "num_shards": len(status.shards),
         "num_missing_shards": len(status.unfinished),
     }
-
-
-def refuse_occupied(option: str, out: Path, *, is_ours: bool, force: bool) -> None:
-    """Refuse to write to an existing path.
-
-    Args:
-        option: Name of the option for the message, e.g. ``--out``.
-        out: The existing path.
-        is_ours: True if an earlier call wrote it; ``force`` then allows to replace it.
-        force: Value of ``--force``.
-
-    Raises:
-        InputError: The path may not be replaced.
-    """
-    if not is_ours:
-        raise InputError(f"{option} {out}: this path exists and has other content; name a new path")
-    if not force:
-        raise InputError(f"{option} {out}: exists already; name a new path, or give --force")
 
 
 def provenance(tables: StudyTables) -> Iterator[tuple[str, str, str | None]]:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from encore.core.errors import InputError
 from encore.core.files import atomic_path
-from encore.data.study import Study, as_study
-from encore.tables.publication import Publication, provenance, refuse_occupied, run_facts
+from encore.tables.publication import Publication, provenance, run_facts
 from encore.tables.query_files import query_files
 from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
-from encore.tables.study_tables import StudyTables, ratings_table, study_tables, table_docs
+from encore.tables.study_tables import StudyTables, ratings_table, table_docs
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"
@@ -44,40 +42,8 @@ class PublishedDatabase(Publication):
     macros: tuple[str, ...]
 
 
-def publish_database(
-    study: Study | str | Path,
-    *,
-    out: str | Path,
-    run: str | None = None,
-    judge: str | None = None,
-    force: bool = False,
-) -> PublishedDatabase:
-    """Write a DuckDB file with the study's tables, the queries of `sql/` as views, and provenance.
-
-    >>> publish_database("study", out="study.duckdb").tables["ratings"]
-    240
-
-    After an error there is no file. Table ``ratings`` and the queries contain one run. Table
-    ``other_ratings`` has the ratings of the other runs, view ``all_ratings`` those of all runs.
-
-    Args:
-        study: The study, or its directory.
-        out: Path of the file to write.
-        run: Unique prefix of the key of the run for ``ratings``. Default: the run with most pairs.
-        judge: Judge of the run for ``ratings``, instead of ``run``.
-        force: True replaces an existing DuckDB file.
-
-    Raises:
-        InputError: There is no study, no ratings or no chosen run, or ``out`` may not be replaced.
-        EncoreError: A `run.json` is damaged.
-    """
-    out = Path(out)
-    if not out.parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.parent}; make it first")
-    if out.exists():
-        refuse_occupied("--out", out, is_ours=_is_database(out), force=force)
-    tables = study_tables(as_study(study), run=run, judge=judge)
-    facts = run_facts(tables)
+def write_database(out: Path, tables: StudyTables) -> PublishedDatabase:
+    """Write a DuckDB file with the study's tables, the queries of `sql/`, and provenance."""
     with atomic_path(out) as temporary:
         try:
             num_rows, views = _write(temporary, tables)
@@ -89,11 +55,12 @@ def publish_database(
         tables=num_rows,
         views=views,
         macros=tuple(file.call for file in query_files() if file.call),
-        **facts,
+        **run_facts(tables),
     )
 
 
-def _is_database(path: Path) -> bool:
+def is_database(path: Path) -> bool:
+    """Return True for a DuckDB file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

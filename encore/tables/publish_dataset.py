@@ -17,11 +17,10 @@ from encore.core.errors import InputError
 from encore.core.files import atomic_folder
 from encore.data.records import RESPONSES
 from encore.data.schemas import PAIRS
-from encore.data.study import Study, as_study
 from encore.tables.data_card import data_set_card
-from encore.tables.publication import Publication, refuse_occupied, run_facts
+from encore.tables.publication import Publication, run_facts
 from encore.tables.study_database import StudyDatabase, literal, open_database, quoted
-from encore.tables.study_tables import StudyTables, study_tables
+from encore.tables.study_tables import StudyTables
 
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
@@ -41,41 +40,17 @@ class PublishedDataset(Publication):
     num_unrated_pairs: int
 
 
-def publish_dataset(
-    study: Study | str | Path,
-    *,
-    out: str | Path,
-    run: str | None = None,
-    judge: str | None = None,
-    force: bool = False,
-) -> PublishedDataset:
-    """Write the rated pairs of one run as a folder that ``datasets.load_dataset`` reads.
+def is_data_set(path: Path) -> bool:
+    """Return True for a folder that has the entries of a published data set and no other."""
+    return path.is_dir() and {entry.name for entry in path.iterdir()} == {_CARD, _DATA, _RULES}
 
-    >>> publish_dataset("study", out="rated-pairs").rule_ids
-    ('avoid-harm', 'be-kind', 'privacy')
 
-    After an error there is no folder. Columns: ``pair_id, source, prompt`` (messages), ``chosen,
-    rejected`` (text), ``chosen_ratings, rejected_ratings`` (one field per rule; null if there is no
-    valid rating). Rows are sorted by source and pair_id.
-
-    Args:
-        study: The study, or its directory.
-        out: Path of the folder to make.
-        run: Unique prefix of the run's key. Default: the run with most pairs.
-        judge: Judge of the run, instead of ``run``.
-        force: True replaces a folder that an earlier call wrote.
+def write_data_set(out: Path, tables: StudyTables) -> PublishedDataset:
+    """Write the rated pairs of the chosen run as a folder that ``datasets.load_dataset`` reads.
 
     Raises:
-        InputError: There is no study or no ratings, no run is chosen, rated pairs are no longer in
-            the study, or ``out`` may not be replaced.
-        EncoreError: A `run.json` is damaged.
+        InputError: Rated pairs are no longer in the study.
     """
-    out = Path(out)
-    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if names or out.is_file():
-        refuse_occupied("--dataset", out, is_ours=names == {_CARD, _DATA, _RULES}, force=force)
-    tables = study_tables(as_study(study), run=run, judge=judge)
-    tables.require_run()  # before a folder is made
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
         return _write(folder, tables, out=out)

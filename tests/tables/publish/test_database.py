@@ -12,7 +12,7 @@ import pytest
 
 from encore.core.errors import InputError
 from encore.data.rating_runs import list_runs
-from encore.tables.publish_database import publish_database
+from encore.tables.publish import publish
 from encore.tables.query_files import query_files
 from encore.tables.study_tables import table_docs
 from tests.golden.command_line import encore
@@ -31,7 +31,7 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("published") / "study.duckdb"
-    publish_database(one_run, out=out)
+    publish(one_run, out)
     return out
 
 
@@ -55,7 +55,7 @@ def test_every_query_gives_the_rows_that_it_gives_in_the_study(published, one_ru
 
 @pytest.mark.parametrize("name", ["it's.duckdb", 'a "b" né;--.db'])
 def test_a_database_of_any_name_can_be_renamed_and_attached(one_run, tmp_path, name):
-    publish_database(one_run, out=tmp_path / name)
+    publish(one_run, tmp_path / name, is_dataset=False)
     moved = (tmp_path / name).rename(tmp_path / "else where.db")
     with duckdb.connect() as connection:
         connection.execute(f"attach '{moved}' as published (read_only)")
@@ -89,7 +89,7 @@ def test_provenance_has_keys_digests_versions_and_synthetic_parts(published, one
     assert facts["source hh", "parquet_sha256"] == manifest["parquet_sha256"]
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
-    result = publish_database(study, out=tmp_path / "s.duckdb")
+    result = publish(study, tmp_path / "s.duckdb")
     assert result.is_synthetic
     rows = ask(tmp_path / "s.duckdb", "select value from provenance where name = 'is_synthetic'")
     assert rows == [("true",)]
@@ -98,9 +98,9 @@ def test_provenance_has_keys_digests_versions_and_synthetic_parts(published, one
 def test_the_chosen_run_and_all_other_runs_are_published(two_runs, tmp_path):
     out = tmp_path / "two.duckdb"
     with pytest.raises(InputError, match="choose one with --run"):
-        publish_database(two_runs, out=out)
+        publish(two_runs, out)
     assert not out.exists()
-    publish_database(two_runs, out=out, judge="two")
+    publish(two_runs, out, judge="two")
     count = "select count(*), count(distinct judge), max(judge) from "
     assert ask(out, count + "ratings") == [(NUM_RATINGS, 1, "two")]
     assert ask(out, count + "other_ratings") == [(NUM_RATINGS, 1, "one")]

@@ -16,7 +16,7 @@ from encore.data.pairs import read_pairs
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.rule_sets import load_rule_set
 from encore.data.study import open_study
-from encore.tables.publish_dataset import publish_dataset
+from encore.tables.publish import publish
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import NUM_PAIRS, make_pairs, rate_study
 from tests.worlds.judges import ScriptedJudge
@@ -30,7 +30,7 @@ RULE_IDS = load_rule_set("encore-10").rule_ids
 @pytest.fixture(scope="module")
 def published(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("published") / "rated-pairs"
-    publish_dataset(one_run, out=out)
+    publish(one_run, out)
     return out
 
 
@@ -62,7 +62,7 @@ def test_nothing_in_a_rule_or_a_judges_name_is_live_in_the_card(tmp_path):
     rules = write_rules(tmp_path / "rules.toml", ["Kind", "Brief"], rating_rule=hostile)
     judge = ScriptedJudge(name="[judge](//evil.example)<b>\u202e")
     rate_study_with(study, judge, rules=str(rules))
-    publish_dataset(study, out=tmp_path / "out")
+    publish(study, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     # The judge's name has no protocol: its marks are escaped. The rule has one: it is code.
     assert r"| judge | \[judge\](//evil.example)&lt;b>\\u202e |" in card
@@ -124,7 +124,7 @@ def test_the_card_has_counts_rules_licences_and_nulls(published, one_run):
 def test_synthetic_pairs_are_marked_in_the_card(tmp_path):
     study = make_pairs(tmp_path, prefix="synthetic-")
     rate_study(study)
-    publish_dataset(study, out=tmp_path / "out")
+    publish(study, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert "**Synthetic data** (source synthetic-hh, source synthetic-pku)" in card
     assert "synthetic-hh (synthetic)" in card
@@ -149,5 +149,5 @@ def test_ratings_of_pairs_that_the_study_no_longer_has_are_refused(tmp_path):
     rate_study(study)
     study_of(numbered_pairs(1), study, label="hh", replace=True)
     with pytest.raises(InputError, match=r"7 rated pairs of source 'hh' are no longer in it"):
-        publish_dataset(study, out=tmp_path / "out")
+        publish(study, tmp_path / "out")
     assert not (tmp_path / "out").exists()
