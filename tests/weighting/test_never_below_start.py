@@ -9,6 +9,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from examples.never_below_start import RULES, Pairs, pairs_and_seeds, rewards_of_states
 
+pytestmark = pytest.mark.full  # of a script alone
+
 
 def test_an_interval_is_over_prompts_and_over_seeds():
     # Two seeds that differ in all pairs: a draw is twice the first, twice the second, or both, so
@@ -22,7 +24,6 @@ def test_an_interval_is_over_prompts_and_over_seeds():
     assert (mean, low, high) == (0.5, 0.0, 1.0)
 
 
-@pytest.mark.full
 def test_rewards_rank_held_out_pairs_of_a_reward_that_is_linear():
     rng = np.random.default_rng(0)
     state_P2D = rng.normal(size=(300, 2, 8))
