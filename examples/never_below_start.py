@@ -35,7 +35,7 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import open_study
 from encore.model.held_out_scores import HeldOutScores
-from encore.people.labelled_rows import read_labels
+from encore.people.labelled_responses import read_labels
 from encore.rules.sentence_embeddings import embed
 from encore.training.baselines.gate import stop_pairs
 from encore.training.baselines.gating_network import best_constant_weights, fit_gate

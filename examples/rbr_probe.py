@@ -23,7 +23,7 @@ from encore.core.files import atomic_path
 from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
 from encore.data.schemas import LABELS
-from encore.people.labelled_rows import read_labels
+from encore.people.labelled_responses import read_labels
 from encore.rules.sentence_embeddings import embed
 
 # Suffixes: I completions, H dimensions.

@@ -24,7 +24,7 @@ from encore.core.reporting import SILENT, Reporter
 from encore.exports.weights_input import one_reward
 from encore.model.open_model import open_reward_model
 from encore.model.template_refusals import TemplateRefusals
-from encore.people.labelled_responses import read_labelled
+from encore.people.labelled_responses import read_safety_labels
 from encore.people.labelled_scores import score_labelled
 from encore.people.people_options import GuardConfig
 from encore.weighting.weight_vector import head_weights
@@ -103,7 +103,7 @@ def measure_guardrail(config: GuardConfig, *, reporter: Reporter = SILENT) -> Gu
             ``config.max_set_aside_share`` of the responses.
         StudyIncompleteError: Responses could not be scored; finished shards of them are kept.
     """
-    responses = read_labelled(config.labelled)
+    responses = read_safety_labels(config.labelled)
     labelled = [response for response in responses if response.is_safe is not None]
     is_unsafe_N = np.array([not response.is_safe for response in labelled], dtype=np.bool_)
     is_measured_N = np.array([response.half == 1 for response in labelled], dtype=np.bool_)

@@ -22,7 +22,7 @@ from encore.data.schemas import PAIRS
 from encore.data.study import LABELS_DIR, changed_study, is_new_study, open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge
-from encore.people.labelled_rows import LabelledRow, read_labels
+from encore.people.labelled_responses import LabelledRow, read_labels
 from encore.people.people_options import LabelsConfig
 from encore.people.propositions import rules_of_labels
 from encore.people.rule_agreement import LabelAgreement, label_agreement

@@ -20,7 +20,7 @@ from encore.core.errors import EncoreError, InputError
 from encore.core.reporting import SILENT
 from encore.people import labelled_scores
 from encore.people.guardrail import guardrail_figures, measure_guardrail
-from encore.people.labelled_responses import read_labelled
+from encore.people.labelled_responses import read_safety_labels
 from encore.people.people_options import GuardConfig
 from encore.weighting.weights_options import WeightChoice
 from tests.golden.command_line import encore as run_encore
@@ -156,14 +156,14 @@ def test_columns_of_published_sets_are_recognised(tmp_path):
         {"prompt": "Q", "response": "F", "response_harm_label": None},
         {"prompt": "Q", "response": None, "response_harm_label": None},
     ]  # fmt: skip
-    read = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+    read = read_safety_labels([write_lines(tmp_path / "rows.jsonl", rows)])
     labels = [(response.response, response.is_safe) for response in read]
     expected = {"A": False, "B": True, "C": False, "D": True, "E": False, "F": None, "": None}
     assert labels == list(expected.items())
     assert len({response.half for response in read}) == 1  # one prompt: one half
     csv = tmp_path / "rows.csv"
     csv.write_text("prompt,response,is_safe\nQ,A,1\nQ,B,False\n")
-    assert [response.is_safe for response in read_labelled([csv])] == [True, False]
+    assert [response.is_safe for response in read_safety_labels([csv])] == [True, False]
     for row, message in (
         ({"prompt": "Q", "response": "A", "label": "refusal"}, "label is 'refusal', expected one"),
         ({"prompt": "Q", "response": "A", "label": 1}, "label is 1, expected one of unharmful"),
@@ -171,7 +171,7 @@ def test_columns_of_published_sets_are_recognised(tmp_path):
         ({"response": "A", "is_safe": True}, "prompt"),
     ):
         with pytest.raises(InputError, match=f"rows.jsonl, line 1.*{message}"):
-            read_labelled([write_lines(tmp_path / "rows.jsonl", [row])])
+            read_safety_labels([write_lines(tmp_path / "rows.jsonl", [row])])
 
 
 def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
@@ -198,7 +198,7 @@ def test_the_threshold_of_the_command_guards_a_conversation(tmp_path):
     threshold = answer["figures"]["threshold"]["value"]
     assert threshold == figures.threshold.value
     verdicts = []
-    for response in read_labelled([data]):
+    for response in read_safety_labels([data]):
         if response.half == 1:
             conversation = [
                 {"role": "user", "content": response.prompt[0].content},
@@ -272,7 +272,7 @@ def test_a_stopped_call_continues_and_other_weights_read_the_same_scores(tmp_pat
 def test_scores_belong_to_one_model_and_one_set_of_texts(tmp_path):
     opened = encore.open_reward_model(make_model(tmp_path / "model"))
     rows = [{"prompt": f"Q {n}?", "response": "A.", "is_safe": n % 3 > 0} for n in range(6)]
-    responses = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+    responses = read_safety_labels([write_lines(tmp_path / "rows.jsonl", rows)])
     folders = {
         labelled_scores.score_labelled(model, part, out=tmp_path, reporter=SILENT).folder
         for model in (opened, replace(opened, digest="0" * 64))
@@ -285,7 +285,7 @@ def test_a_score_that_is_no_number_is_refused_with_the_response(tmp_path, monkey
     model = make_model(tmp_path / "model")
     opened = encore.open_reward_model(model)
     rows = [{"prompt": f"Q {n}?", "response": "A.", "is_safe": n % 3 > 0} for n in range(40)]
-    responses = read_labelled([write_lines(tmp_path / "rows.jsonl", rows)])
+    responses = read_safety_labels([write_lines(tmp_path / "rows.jsonl", rows)])
 
     def score_nothing(_model, sequences, **_options):
         return np.full((len(sequences), len(opened.model.head_ids)), np.nan, dtype=np.float32)
