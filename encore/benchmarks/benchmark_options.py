@@ -119,7 +119,7 @@ class BenchmarkConfig(BenchmarkScoringConfig):
     """Training ratings that the weights are computed from. Default: the study's."""
     run: str | None = _rows(None, identity=False, metavar="RUN_KEY")
     """Rating run, if there are several (a prefix of its key)."""
-    judge: str | None = _rows(None, identity=False)
+    judge: str | None = _rows(None, name="judge-name", identity=False)
     """Judge whose ratings are used, if there are several."""
     scale: str | None = _rows(None, metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""

@@ -103,7 +103,7 @@ def _print_pairs_against(config: ShowConfig, rule: str, *, as_json: bool) -> Non
     columns = (*("run",) * has_runs, "pair", "chosen", "rejected", "prompt")
     table = compact_table(columns, rows)
     show_result(page, (text, table), as_json=as_json)
-    chosen = (("--run", config.run), ("--judge", config.judge))
+    chosen = (("--run", config.run), ("--judge-name", config.judge))
     options = chain.from_iterable(pair for pair in chosen if pair[1])
     say_next("show", config.study, "PAIR", *options, "--rule", rule)
 

@@ -52,7 +52,7 @@ class RunFilter(StageConfig):
 
     run: str | None = unkeyed_option(None, metavar="RUN_KEY")
     """Key of the one rating run to read, or a unique prefix. Default: all runs."""
-    judge: str | None = unkeyed_option(None, metavar="NAME")
+    judge: str | None = unkeyed_option(None, name="judge-name", metavar="NAME")
     """Name of the judge whose ratings are read."""
 
 

@@ -39,7 +39,7 @@ PART_ROWS = 3_000_000
 #: Rows per batch of a streamed result.
 STREAM_ROWS = 1_000_000
 #: Optional columns that name the run and the judge of a rating, with the options that select one.
-_SELECTION_OPTIONS = {"run_key": "--run", "judge": "--judge"}
+_SELECTION_OPTIONS = {"run_key": "--run", "judge": "--judge-name"}
 #: An installed wheel carries `sql/` inside the package; a checkout has it beside the package.
 _PACKAGE = Path(__file__).parent.parent
 _FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")

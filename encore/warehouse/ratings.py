@@ -339,7 +339,7 @@ def select_run(
     if len(matches) != 1:
         raise InputError(
             f"ratings {path}: {len(matches) or 'none'} of its runs match{' ' if run else ''}"
-            f"{run or ''}; choose one with --run KEY or --judge NAME: "
+            f"{run or ''}; choose one with --run KEY or --judge-name NAME: "
             f"{'; '.join(map(describe_run, run_dirs))}"
         )
     return matches[0]
@@ -349,8 +349,8 @@ def select_run(
 def _say_which_run(path: Path, run_dir: Path, num_runs: int) -> None:
     """Say once in a process which of several runs is read, and why."""
     logger.warning(
-        "ratings %s: of %d runs, %s is read, which has most pairs; --run KEY or --judge NAME reads "
-        "another",
+        "ratings %s: of %d runs, %s is read, which has most pairs; --run KEY or --judge-name NAME "
+        "reads another",
         path,
         num_runs,
         describe_run(run_dir),

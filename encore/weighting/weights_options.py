@@ -65,7 +65,7 @@ class WeightChoice(StageConfig):
     k: int | None = k_option(None, group=WEIGHTS_GROUP)
     run: str | None = _choice()
     """The rating run, if there are several: a unique prefix of its key."""
-    judge: str | None = _choice()
+    judge: str | None = _choice(name="judge-name")
     """The judge whose ratings are read, if there are several."""
     scale: str | None = _choice(metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
@@ -79,7 +79,7 @@ class WeightChoice(StageConfig):
     def _check_combination(self) -> Self:
         ways = [f"--{name}" for name in ("weights", "rule", "scheme") if getattr(self, name)]
         scheme_options = [
-            f"--{name.replace('_', '-')}"
+            {"judge": "--judge-name"}.get(name, f"--{name.replace('_', '-')}")
             for name in ("tau", "seed", "k", "run", "judge", "scale", "rule_columns")
             if getattr(self, name) is not None
         ]

@@ -174,7 +174,7 @@ def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated):
     first, second = (open_ratings(rated, judge=judge).run_dir for judge in ("one", "two"))
     with pytest.raises(InputError) as caught:
         analyze(rated)
-    for part in (first.name, second.name, "one", "two", "--run", "--judge"):
+    for part in (first.name, second.name, "one", "two", "--run", "--judge-name"):
         assert part in str(caught.value)
     study = open_study(rated)
     chosen = open_ratings(study, run=first.name[:8])

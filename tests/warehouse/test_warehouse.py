@@ -239,7 +239,7 @@ def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path):
         ("judge", {}, r"--run: abc1, abd2"),
         ("judge", {"run": "ab"}, r"2 values of run_key"),
         ("judge", {"run": "x"}, r"no values of run_key match.*abc1, abd2"),
-        ("run_key", {}, r"--judge: large, small"),
+        ("run_key", {}, r"--judge-name: large, small"),
         ("run_key", {"judge": "sm"}, "judge match"),
         ("run_key", {"run": "abc"}, "no values of run_key"),
         ("judge", {"run": "abc", "judge": "small"}, "no values of judge"),

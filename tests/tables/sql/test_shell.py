@@ -71,7 +71,7 @@ def test_a_query_may_come_from_the_library(one_run):
 
 def test_only_the_chosen_run_is_in_ratings(two_runs):
     statement = "select distinct judge from ratings"
-    assert as_json(two_runs, statement, "--judge", "two") == [{"judge": "two"}]
+    assert as_json(two_runs, statement, "--judge-name", "two") == [{"judge": "two"}]
     for text in (statement, "from weights_at(2)"):
         assert "choose one with --run" in encore("sql", two_runs, text).error
     compared = as_json(two_runs, "--query", "judge_comparison")
