@@ -15,15 +15,26 @@ def test_code_lines_are_those_without_blanks_comments_and_docstrings():
     assert history.count_code_lines(text) == 3
 
 
-def test_a_row_is_added_to_the_end_of_its_table(tmp_path, monkeypatch):
-    path = tmp_path / "history.md"
-    path.write_text("# H\n\n## Durations\n\n| suite |\n|---|\n| old |\n\n## Size\n\n| old |\n")
-    monkeypatch.setattr(history, "PAGE", path)
+def test_a_suite_gives_a_row_and_the_longest_tests_are_written_anew(tmp_path, monkeypatch):
+    page, suite = tmp_path / "history.md", tmp_path / "default.xml"
+    page.write_text(
+        "# H\n\n## Durations\n\n|---|\n| old |\n\n## Longest tests\n\n|---|---|\n| 9.0 | old |\n"
+        "\n## Size\n\n| old |\n"
+    )
+    tests = "".join(
+        f'<testcase classname="tests.a" name="{name}" time="{seconds}"/>'
+        for name, seconds in {"b": 0.25, "c": 4}.items()
+    )
+    suite.write_text(f'<testsuites><testsuite time="8.6">{tests}</testsuite></testsuites>')
+    monkeypatch.setattr(history, "PAGE", page)
     monkeypatch.setattr(history.subprocess, "check_output", lambda *_, **__: "2026-11-28 abc\n")
-    monkeypatch.setattr(sys, "argv", ["history", "durations", "default", "7", "9"])
+    monkeypatch.setattr(sys, "argv", ["history", "durations", str(suite)])
     history.main()
-    before, _, after = path.read_text().partition("| 2026-11-28 | abc | default | 7 | 9 |\n")
-    assert (before[-8:], after) == ("| old |\n", "\n## Size\n\n| old |\n")
+    assert page.read_text() == (
+        "# H\n\n## Durations\n\n|---|\n| old |\n| 2026-11-28 | abc | default | 2 | 9 |\n"
+        "\n## Longest tests\n\n|---|---|\n| 4.0 | `tests.a::c` |\n| 0.2 | `tests.a::b` |\n"
+        "\n## Size\n\n| old |\n"
+    )
 
 
 def test_the_page_of_a_machine_has_its_facts_and_the_output_as_it_is():

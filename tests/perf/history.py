@@ -1,7 +1,10 @@
-"""Add a row to a table of docs/history.md: how long a test suite took, or how large the project is.
+"""Write docs/history.md: how long each test suite took, the longest tests, the project's size.
 
-python -m tests.perf.history durations default 2658 621 --commit 88d6980c
+python -m tests.perf.history durations build/tests/*.xml [--commit HEAD]
 python -m tests.perf.history size [--commit HEAD]
+
+`durations` reads the files that `.ci/run` leaves. It adds a row for each suite, and writes
+the longest tests of all these suites anew.
 """
 
 from __future__ import annotations
@@ -12,32 +15,55 @@ import subprocess
 import tarfile
 import tokenize
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tests.perf import harness
 
 PAGE = Path("docs/history.md")
+NUM_LONGEST = 40
 PRODUCT = ("encore", "examples", "flows", "infra", "tasks")
 #: Tokens that are no code.
 _LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def main() -> None:
-    """Add the row that the command line asks for."""
+    """Write the tables that the command line asks for."""
     parser = harness.make_parser(__doc__)
     parser.add_argument("table", choices=("durations", "size"))
-    parser.add_argument("cells", nargs="*", help="of durations: suite, tests, seconds")
+    parser.add_argument("files", nargs="*", type=Path, help="of durations: JUnit's XML of suites")
     parser.add_argument("--commit", default="HEAD")
     options = parser.parse_args()
     show = ["git", "show", "-s", "--abbrev=8", "--format=%cs %h", options.commit]
-    cells = [*subprocess.check_output(show, text=True).split(), *options.cells]
+    date_and_commit = subprocess.check_output(show, text=True).split()
+    sections = PAGE.read_text(encoding="utf-8").split("\n## ")
+    index = {section.partition("\n")[0]: number for number, section in enumerate(sections)}
     if options.table == "size":
         archive = subprocess.check_output(["git", "archive", options.commit])
-        cells += [str(lines) for lines in count_lines(archive)]
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    start = lines.index(f"## {options.table.capitalize()}") + 1
-    next_heading = (n for n in range(start, len(lines)) if lines[n].startswith("## "))
-    lines.insert(next(next_heading, len(lines) + 1) - 1, "| " + " | ".join(cells) + " |")
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        sections[index["Size"]] += _row(*date_and_commit, *count_lines(archive))
+    else:
+        suites = [read_suite(file) for file in options.files]
+        for file, (seconds, tests) in zip(options.files, suites, strict=True):
+            row = _row(*date_and_commit, file.stem, len(tests), round(seconds))
+            sections[index["Durations"]] += row
+        longest = sorted((test for _, tests in suites for test in tests), reverse=True)
+        text, rule, _ = sections[index["Longest tests"]].partition("|---|---|\n")
+        rows = (_row(f"{seconds:.1f}", f"`{test}`") for seconds, test in longest[:NUM_LONGEST])
+        sections[index["Longest tests"]] = "".join((text, rule, *rows))
+    PAGE.write_text("\n## ".join(sections), encoding="utf-8")
+
+
+def _row(*cells: object) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |\n"
+
+
+def read_suite(file: Path) -> tuple[float, list[tuple[float, str]]]:
+    """Return the seconds of a suite by the clock, and the seconds and name of each of its tests."""
+    [suite] = ElementTree.parse(file).getroot()  # noqa: S314 - pytest wrote it
+    tests = [
+        (float(test.attrib["time"]), f"{test.attrib['classname']}::{test.attrib['name']}")
+        for test in suite.iter("testcase")
+    ]
+    return float(suite.attrib["time"]), tests
 
 
 def count_lines(archive: bytes) -> tuple[int, int]:
