@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,14 @@ def test_a_completion_that_the_model_cannot_read_is_refused(completion, problem)
 # --- failures -------------------------------------------------------------------------------------
 
 
-def test_busy_and_failing_servers_are_asked_again_after_the_time_that_they_name():
+def test_busy_and_failing_servers_are_asked_again_after_the_time_that_they_name(monkeypatch):
+    waits = []
+
+    async def no_sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    quick = SimpleNamespace(**(vars(asyncio) | {"sleep": no_sleep}))
+    monkeypatch.setattr(reward_client, "asyncio", quick)
     answers = [
         PlainTextResponse("busy", 503, {"retry-after": "1"}),
         PlainTextResponse("slow down", 429),
@@ -207,11 +215,11 @@ def test_busy_and_failing_servers_are_asked_again_after_the_time_that_they_name(
         rewards_of,
     ]
     with scripted(*answers) as (client, server):
-        started = time.monotonic()
         [reward] = client.score(texts("four"))
     assert reward.reward == 2
     assert len(server.bodies) == 4
-    assert 1 <= time.monotonic() - started < 3
+    assert waits[0] == 1
+    assert all(0 < seconds < 1 for seconds in waits[1:])  # of its own choice; no date is waited for
 
 
 def test_a_server_that_stays_away_is_an_error_after_the_time_limit_and_never_a_reward():
@@ -229,15 +237,14 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_limit_and_never_a_r
         client.score(texts("a"))
 
 
+@pytest.mark.timeout(60)
 def test_a_server_that_never_answers_is_an_error_after_the_time_limit():
-    started = time.monotonic()
     with (
         listen("127.0.0.1", 0) as listener,
         RewardClient(f"http://127.0.0.1:{listener.getsockname()[1]}", max_seconds=0.3) as client,
         pytest.raises(RewardUnavailableError, match=r"within 0\.3 s"),
     ):
         client.score(texts("a"))
-    assert time.monotonic() - started < 10
 
 
 def test_a_request_that_was_given_up_leaves_its_connection_to_the_next(monkeypatch):
@@ -294,14 +301,14 @@ def test_a_closed_client_and_its_copy_in_another_process_connect_again():
 
 def test_the_client_is_light_to_import_and_needs_no_other_package():
     program = (  # without site-packages, so nothing but this checkout can be imported
-        f"import sys, time; sys.path.insert(0, {str(ROOT)!r}); started = time.perf_counter(); "
-        "import encore.rewards; print(time.perf_counter() - started, *sys.modules)"
+        f"import sys, time; sys.path.insert(0, {str(ROOT)!r}); started = time.process_time(); "
+        "import encore.rewards; print(time.process_time() - started, *sys.modules)"
     )
     command = [sys.executable, "-I", "-S", "-c", program]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     roots = {name.partition(".")[0] for name in printed[1:]}
     assert roots <= {"encore", "__main__", *sys.stdlib_module_names}
-    assert float(printed[0]) < 1  # measured 0.12 s on a loaded machine
+    assert float(printed[0]) < 1  # measured 0.12 s of processor
 
 
 def test_the_client_takes_less_than_a_millisecond_of_processor_a_text():
