@@ -40,7 +40,7 @@ down: ## Stop what make up started; its folder, stack/, stays
 test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-test-services: setup ## Tests with further real servers, engines and commands as processes, and other readers of the files
+test-services: setup ## Slower tests: flows, demos, real servers, engines and commands as processes, other readers of the files
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "services and not full" $(ARGS)
 
 test-full: setup ## All tests, long counts too, none skipped; needs root and .ci/packages

@@ -51,6 +51,7 @@ def test_a_function_without_its_extra_names_it():
     )
 
 
+@pytest.mark.services
 def test_the_examples_of_public_functions_run(rated_study):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     functions = {name: getattr(encore, name) for name in encore.__all__ if name[0].islower()}
@@ -64,6 +65,7 @@ def test_the_examples_of_public_functions_run(rated_study):
     assert without == WITHOUT_EXAMPLE
 
 
+@pytest.mark.services
 def test_the_page_on_python_runs_as_it_says(rated_study):
     page = Path(__file__).parents[1] / "docs" / "python.md"
     outcome = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
@@ -71,6 +73,7 @@ def test_the_page_on_python_runs_as_it_says(rated_study):
     assert outcome.attempted > 10
 
 
+@pytest.mark.services
 def test_a_report_is_written_as_a_page_alone(rated_study):
     written = encore.report("ratings.csv", "page/rules.html")
     assert written.page == Path("page/rules.html")

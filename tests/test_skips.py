@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.golden.command_line import Finished, run_process
 from tests.skips import STRICT_VARIABLE
 
@@ -56,6 +58,7 @@ def run_suite(folder: Path, *options: str, strict: str) -> Finished:
     )
 
 
+@pytest.mark.services
 def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path):
     # In a worker process, because `make test` runs the suite in two of them.
     options = ("-n", "1", "--continue-on-collection-errors")
@@ -68,6 +71,7 @@ def test_in_ci_a_skip_fails_unless_its_reason_is_known(tmp_path):
         assert re.search(rf"{reason}.*\n.*allows no skip for this reason", output), output
 
 
+@pytest.mark.services
 def test_elsewhere_a_skip_stays_a_skip(tmp_path):
     finished = run_suite(tmp_path, strict="")
     assert finished.code == 0, finished.out

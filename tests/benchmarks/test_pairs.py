@@ -242,6 +242,7 @@ def test_missing_data_are_an_error_with_a_next_step(tmp_path):
         read_benchmark_pairs(SAFETY)  # tests run offline
 
 
+@pytest.mark.services
 def test_the_whole_benchmark_is_read_from_its_commit_on_the_hub(tmp_path):
     name = "data/filtered-00000-of-00001.parquet"
     repo = HubRepo(

@@ -12,6 +12,8 @@ from tests.worlds.studies import write_lines
 from tests.worlds.tables import jsonl_rows, make_world
 from tests.worlds.trainings import RULES
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS = 30
 
 

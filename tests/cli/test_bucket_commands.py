@@ -53,6 +53,7 @@ def ingest(encore: Run, address: str, tmp_path: Path, num_pairs: int = NUM_PAIRS
     assert f"Preference pairs in {address}" in finished.out
 
 
+@pytest.mark.services
 def test_commands_give_the_same_on_a_bucket_as_on_a_folder(
     encore: Run, judge_folder: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ from flows import demo as flow
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.worlds.studies import file_contents
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8
 HEADS = [rule.rule_id for rule in load_rule_set("encore-10").rules]

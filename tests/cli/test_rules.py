@@ -63,6 +63,7 @@ def test_people_alone_rate_and_the_record_has_no_fields_of_a_judge(encore, pool,
     assert record == {"num_rules": 4, "num_answers": {"anna": 1}}
 
 
+@pytest.mark.services
 def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_path, monkeypatch):
     # A false `encore` prints its arguments; they are run here, with scripted judges and embeddings.
     lines = ["#!/usr/bin/env python3", "import json, sys", "print(json.dumps(sys.argv[1:]))"]

@@ -39,6 +39,7 @@ def test_the_shipped_ratings_are_those_that_the_engine_gives(tmp_path):
     assert len(rated) == 9  # shards of 60 pairs
 
 
+@pytest.mark.services
 def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore, tmp_path):
     study = tmp_path / "study"
     finished = encore("demo", study)

@@ -6,10 +6,14 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from encore.core import terminal
 from encore.demo import JUDGE_PATH
 from encore.recipes.shipped_demo import make_demo_study
 from tests.golden.command_line import ENVIRONMENT
+
+pytestmark = pytest.mark.services
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

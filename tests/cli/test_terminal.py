@@ -179,6 +179,7 @@ def test_no_command_is_left_out_of_those_that_are_called_without_ratings():
     )
 
 
+@pytest.mark.services
 def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
     """Help texts and results; a path stays whole, so the study has a short one."""
     monkeypatch.setitem(ENVIRONMENT, "COLUMNS", "80")

@@ -25,6 +25,8 @@ from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, JUDGE_PATH
 from tests.golden.command_line import encore, run_process
 from tests.test_packaging import ROOT, dependencies_of
 
+pytestmark = pytest.mark.services
+
 #: Calls in their order by their ending: "" for exit code 0, the extras that its line of error
 #: names, or a part of a line about something else.
 ENDINGS = {

@@ -14,6 +14,8 @@ import pytest
 from tests.golden.tiny_llama import write_tiny_llama
 from tests.worlds.studies import numbered_pairs, study_of
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 FIELD = """    label_smoothing: float = option(
         0.0, ge=0, le=0.5, group="Steps", since=True, help="Share of a label given to the other."

@@ -19,6 +19,8 @@ from flows import command
 from flows.command import check_server
 from tests.worlds.servers import mlflow_server
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +37,6 @@ def last_line(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.services
 def test_without_a_server_failed_shards_end_in_exit_code_3(
     study: Path, tiny_judge: Path, without_server: dict[str, str]
 ) -> None:
@@ -52,7 +53,6 @@ def test_without_a_server_failed_shards_end_in_exit_code_3(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.services
 def test_a_complete_pipeline_ends_in_exit_code_0(
     tmp_path: Path, pairs_file: Path, tiny_judge: Path, with_server: dict[str, str]
 ) -> None:
@@ -66,7 +66,6 @@ def test_a_complete_pipeline_ends_in_exit_code_0(
     assert last_line(result) == "pipeline: 2 rated, 0 reused, 0 failed"
 
 
-@pytest.mark.services
 def test_an_expected_error_and_a_server_away_are_one_line_and_exit_code_1(
     tmp_path: Path, with_server: dict[str, str]
 ) -> None:
@@ -110,7 +109,6 @@ def test_an_address_without_a_prefect_api_is_refused_without_its_password(
         files.shutdown()
 
 
-@pytest.mark.services
 def test_an_mlflow_server_is_no_prefect_server(store_uri: str, tmp_path: Path) -> None:
     with mlflow_server(store_uri, tmp_path) as url:
         for path in ("", "/api"):

@@ -21,7 +21,7 @@ from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged
 from tests.tasks.tracking.study_files import make_evaluation
 
-pytestmark = pytest.mark.usefixtures("prefect_api")
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_api")]
 
 NUM_PAIRS = 10
 EvaluateFlow = Callable[..., State[Any]]

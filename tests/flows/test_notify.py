@@ -17,6 +17,8 @@ from flows.analyze import analyze
 from tasks.notify import BLOCK_VARIABLE
 from tests.worlds.servers import PrefectServer, free_port
 
+pytestmark = pytest.mark.services
+
 PRIVATE = "nobodys-business"
 
 

@@ -28,6 +28,9 @@ from tests.flows.conftest import artifact, error_of
 from tests.tasks.tracking.mlflow_store import Logged, MlflowClient
 from tests.worlds.studies import shard_path
 
+pytestmark = pytest.mark.services
+
+
 RatingOf = Callable[..., RatingConfig]
 ROOT = Path(__file__).parents[2]
 

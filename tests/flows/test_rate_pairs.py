@@ -33,7 +33,7 @@ from tests.flows.conftest import NUM_PAIRS, artifact, error_of
 from tests.golden.command_line import encore
 from tests.worlds.servers import wait_until
 
-pytestmark = pytest.mark.usefixtures("prefect_api")
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_api")]
 
 RatingOf = Callable[..., RatingConfig]
 
@@ -134,7 +134,6 @@ def test_only_the_named_shards_are_rated(study: Path, rating: RatingOf) -> None:
     assert "1 of 3 shards are not done" in artifact("rule-statistics", study).description
 
 
-@pytest.mark.services
 def test_a_shard_whose_generation_times_out_fails_alone(
     study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from tests.flows.conftest import artifact
 from tests.recipes.test_recipes import tiny  # noqa: F401 - a fixture
 from tests.tasks.tracking.mlflow_store import Logged
 
+pytestmark = pytest.mark.services
+
 
 @pytest.mark.usefixtures("prefect_api")
 def test_the_flow_runs_every_stage_once_and_publishes_the_results(

@@ -17,7 +17,7 @@ from tests.worlds.scorings import score as call_directly
 from tests.worlds.studies import file_digests
 from tests.worlds.trainings import RULES, make_study
 
-pytestmark = pytest.mark.usefixtures("prefect_api")
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_api")]
 
 NUM_PAIRS = 10
 ScoreFlow = Callable[..., State[Any]]

@@ -20,6 +20,8 @@ from tasks.artifacts import artifact_key
 from tasks.server_calls import begin_flow_run, best_effort, server_answers, wait_for_server
 from tests.worlds.servers import PrefectServer, free_port, running_server, wait_until
 
+pytestmark = pytest.mark.services
+
 PAUSE_SECONDS = 0.5
 
 
@@ -36,7 +38,6 @@ def ask() -> str:
         return client.api_version()
 
 
-@pytest.mark.services
 def test_a_call_to_a_server_that_is_away_is_made_when_it_is_back(
     prefect_server: PrefectServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,7 +137,7 @@ slow(study)
 @pytest.mark.parametrize(
     ("away_seconds", "client_retries"),
     [  # Two retries take 6 s, five 62 s: no call of Prefect's own client outlasts the outage.
-        pytest.param(24, 2, marks=pytest.mark.services, id="short outage"),
+        pytest.param(24, 2, id="short outage"),
         pytest.param(100, 5, marks=pytest.mark.full, id="long outage"),
     ],
 )

@@ -24,7 +24,7 @@ from tests.tasks.tracking.mlflow_store import Logged
 from tests.worlds.studies import file_digests
 from tests.worlds.trainings import RULES, backbone_config, make_world, train_command
 
-pytestmark = pytest.mark.usefixtures("prefect_api")
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_api")]
 
 NUM_STEPS = 12
 TrainFlow = Callable[..., State[Any]]

@@ -15,6 +15,8 @@ from encore.rating.prompts import RatingPrompt
 from tests.judges.asking import rating_prompts, replies_to
 from tests.worlds.tiny_judge import make_tiny_judge
 
+pytestmark = pytest.mark.services
+
 DIGITS = tuple("0123456789")
 TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))
 

@@ -11,6 +11,8 @@ from encore.judges.base import Decoding, Judge
 from encore.judges.judge_options import JudgeConfig
 from tests.judges.asking import interrupt_after_5, rating_prompts, replies_to
 
+pytestmark = pytest.mark.services
+
 TEXTS = rating_prompts(num_conversations=20)
 DECODING = Decoding(max_reply_tokens=16)
 
@@ -40,7 +42,6 @@ def test_replies_do_not_depend_on_order_or_batch_and_are_counted(vllm_judge):
     assert num_done[-1] == len(TEXTS)
 
 
-@pytest.mark.services
 def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(vllm_judge):
     before = reply_texts(vllm_judge, TEXTS)
     with pytest.raises(KeyboardInterrupt):

@@ -92,7 +92,13 @@ def test_replies_have_the_order_of_their_prompts_and_token_counts():
     assert 2 <= server.most_at_once <= 8
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=pytest.mark.services if fault in ("slow", "drip") else ())
+        for fault in FAULTS
+    ],
+)
 def test_requests_with_a_passing_fault_are_retried(fault):
     timeout = 3 if fault in ENDLESS else 30
     with serving(HostileServer(fault=fault, every=5, times=1)) as server:
@@ -119,7 +125,10 @@ def test_requests_with_a_passing_fault_are_retried(fault):
         ("large", "it is longer than 8 MiB"),
         ("compressed", "it is longer than 8 MiB"),
         ("drip", "did not answer within 0.5 s.*--request-timeout-seconds"),
-        ("slow", "did not answer within 2 s.*--request-timeout-seconds"),
+        pytest.param(
+            *("slow", "did not answer within 2 s.*--request-timeout-seconds"),
+            marks=pytest.mark.services,
+        ),
     ],
 )
 def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, message):
@@ -339,6 +348,7 @@ def test_a_rating_run_names_the_host_and_warns_of_filters(tmp_path, caplog, capf
     refuse_key(finished.out, finished.err, caplog.text, *capfd.readouterr(), folder=tmp_path)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_asks_again_only_what_was_not_on_disk(number, tmp_path):
     study = study_of(numbered_pairs(20), tmp_path / "study")
@@ -378,6 +388,7 @@ def test_a_request_whose_quota_is_spent_is_sent_once(fault):
     assert KEY not in str(caught.value)
 
 
+@pytest.mark.services
 def test_a_spent_quota_ends_the_run_at_once_and_answers_are_kept(tmp_path):
     study = study_of(numbered_pairs(20), tmp_path / "study")
     options = ("--shard-size", 10, "--concurrency", 4)  # two shards of 200 prompts at a time

@@ -62,11 +62,15 @@ def num_met(server: HostileServer, *faults: str) -> int:
 
 # --- a run with odd answers ---------------------------------------------------------------------
 
-KINDS = [(fault,) for fault in ("surrogate", *UNREADABLE, *ODD_USAGES)]
 ALL = ("surrogate", *UNREADABLE, *ODD_USAGES)
+#: All kinds in one run, and by themselves where there is time.
+KINDS = [
+    pytest.param(ALL, id="all"),
+    *(pytest.param((kind,), id=kind, marks=pytest.mark.services) for kind in ALL),
+]
 
 
-@pytest.mark.parametrize("faults", [*KINDS, ALL], ids=[*(kind[0] for kind in KINDS), "all"])
+@pytest.mark.parametrize("faults", KINDS)
 def test_of_200_prompts_only_those_without_a_readable_answer_are_null(faults, tmp_path):
     study = study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study")
     with serving(HostileServer(faults=faults, spared=PROBE)) as server:
@@ -93,7 +97,7 @@ def test_of_200_prompts_only_those_without_a_readable_answer_are_null(faults, tm
     assert (f"{num_odd} replies came without token counts" in finished.err) == (num_odd > 1)
 
 
-@pytest.mark.parametrize("faults", [*KINDS, ALL], ids=[*(kind[0] for kind in KINDS), "all"])
+@pytest.mark.parametrize("faults", KINDS)
 def test_a_budget_holds_whatever_a_server_says(faults, tmp_path):
     study = study_of(numbered_pairs(2 * NUM_PAIRS), tmp_path / "study")
     budget = 0.5 * 2 * NUM_PROMPTS * PRICE_OF_ANSWER

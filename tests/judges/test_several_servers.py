@@ -96,6 +96,7 @@ def test_the_prompts_of_a_server_that_is_lost_go_to_the_others_once(servers, fau
     assert num_of_others + lost.after >= 240 - lost.most_at_once
 
 
+@pytest.mark.services
 def test_a_silent_server_is_left_out_and_gets_requests_again_when_it_answers(servers, caplog):
     silent = servers[0]
     # Without the looks at the servers, each of its requests would fail after these seconds.
@@ -126,6 +127,7 @@ class ChangingJudge(HttpJudge):
     servers_change = True
 
 
+@pytest.mark.services
 def test_servers_are_added_and_dropped_while_prompts_are_asked(servers):
     first, second, third = servers
     options = {"model": MODEL, "backend": "http", "base_url": first.base_url, "concurrency": 2}

@@ -68,6 +68,7 @@ def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other():
         assert estimate.low <= estimate.value <= estimate.high
 
 
+@pytest.mark.services
 def test_intervals_of_auroc_cover_the_truth():
     # Normal rewards one standard deviation apart: AUROC = Phi(1 / sqrt(2)) = 0.7602.
     rng, num_covered = np.random.default_rng(5), 0
@@ -97,6 +98,7 @@ def test_copies_of_every_response_to_a_prompt_make_no_interval_narrower():
         assert estimate["high"] - estimate["low"] >= expected["high"] - expected["low"] - 1e-9
 
 
+@pytest.mark.services
 def test_intervals_cover_the_truth_where_responses_to_a_prompt_resemble_each_other():
     """40 prompts of six responses; three quarters of the variance lie between the prompts.
 

@@ -68,6 +68,7 @@ def check_complete(study: Path) -> None:
     assert not [*run_dir.glob("replies-*")]
 
 
+@pytest.mark.services
 def test_a_killed_driver_loses_no_reply_and_the_same_command_goes_on(study, judge, standin):
     """A prompt is asked twice only if its request was under way when the driver was killed.
 
@@ -99,6 +100,7 @@ def test_a_killed_driver_loses_no_reply_and_the_same_command_goes_on(study, judg
     check_complete(study.path)
 
 
+@pytest.mark.services
 def test_two_drivers_share_a_run_by_its_locks(study, judge, standin):
     standin.order(seconds=0.1)
     drivers = [driver(study.path, judge, standin, num_servers=1) for _ in range(2)]
@@ -135,6 +137,7 @@ def test_a_number_of_engines_out_of_bounds_is_refused(engines):
         EngineOptions(engines=engines)
 
 
+@pytest.mark.services
 def test_one_engine_starts_nothing_and_imports_no_client():
     code = (
         "import sys; from encore.rating.rating_run import open_rating_judge; "

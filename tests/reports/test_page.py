@@ -22,6 +22,8 @@ from tests.reports.conftest import without_drawing
 from tests.reports.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
 from tests.worlds.tables import benchmark_pairs, every_row, model_row, write_run
 
+pytestmark = pytest.mark.services
+
 #: Attributes through which a page can ask for something.
 LOADING = {
     *("src", "srcset", "href", "xlink:href", "poster", "data", "action", "formaction", "ping"),

@@ -98,7 +98,7 @@ def test_a_process_goes_on_while_shards_are_finished_between_deaths(tmp_path):
     assert len(compute.calls) == 6 + 4
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.services)])
 def test_a_shard_that_kills_every_engine_ends_the_run_when_all_others_are_done(
     tmp_path, num_workers
 ):

@@ -50,7 +50,9 @@ def in_batches(
 
 
 @pytest.mark.parametrize(
-    "num_pairs", [20, pytest.param(740, marks=pytest.mark.full)], ids=lambda num: f"{num}-pairs"
+    "num_pairs",
+    [pytest.param(20, marks=pytest.mark.services), pytest.param(740, marks=pytest.mark.full)],
+    ids=lambda num: f"{num}-pairs",
 )
 def test_scores_do_not_depend_on_the_batch_and_no_pair_flips(judge, shared_data, num_pairs):
     pairs = list(islice(read_hh(shared_data / "hh-harmless-dev.jsonl.gz"), num_pairs))

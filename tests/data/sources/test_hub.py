@@ -88,6 +88,7 @@ def test_a_local_folder_streams_like_a_repository(tmp_path):
         list(stream_records(str(tmp_path), split="holdout"))
 
 
+@pytest.mark.services
 def test_pinned_commits_subsets_and_splits_are_read_and_recorded(endpoint, tmp_path):
     """The command runs in a new process, because the hub's address is read when it starts."""
     command = [

@@ -223,6 +223,7 @@ def test_a_query_that_needs_too_much_memory_is_stopped(tables, statement, messag
 # --- as a process ---------------------------------------------------------------------------------
 
 
+@pytest.mark.services
 def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
     with encore_process("sql", one_run, ENDLESS) as process:
         workers = wait_until(psutil.Process(process.pid).children, seconds=60)

@@ -14,6 +14,8 @@ from tests.tasks.tracking.conftest import TABLES, logged
 from tests.tasks.tracking.study_files import benchmark, train
 from tests.worlds.studies import file_digests
 
+pytestmark = pytest.mark.services
+
 
 def test_a_copied_store_is_refused_until_it_is_deleted_and_made_anew(study, tmp_path):
     train(study, num_steps=4, is_finished=True)

@@ -23,6 +23,8 @@ from tests.tasks.tracking.mlflow_store import Logged, Run, copy_store
 from tests.tasks.tracking.study_files import benchmark, train
 from tests.worlds.servers import free_port, mlflow_server
 
+pytestmark = pytest.mark.services
+
 
 @pytest.fixture
 def store_uri(mlflow_template: Path, tmp_path: Path) -> str:
@@ -251,7 +253,6 @@ def test_an_outage_is_one_warning_without_password_and_the_next_call_catches_up(
     assert logged(study).steps("train/loss") == [1, 2, 3]
 
 
-@pytest.mark.services
 def test_a_server_that_was_killed_has_everything_in_the_end(study, tmp_path, mlflow_template):
     store, port = copy_store(mlflow_template, tmp_path / "server" / "mlflow.db"), free_port()
     train(study, num_steps=3)
