@@ -64,21 +64,6 @@ def differential_entropy_nats(
     return math.log(bandwidth) + entropy / _POINTS_PER_BANDWIDTH
 
 
-def scott_bandwidth(level_L: NDArray[np.float64], num_ratings_L: NDArray[np.int64]) -> float:
-    """Return Scott's bandwidth of N ratings: sd (ddof 1) * N^(-1/5), in units of rating.
-
-    Args:
-        level_L: At least two levels, ascending, shape [L].
-        num_ratings_L: Number of ratings of each level, shape [L].
-    """
-    # Heights above the lowest keep their precision where levels differ in the last digits.
-    height_L = level_L - level_L[0]
-    total = int(num_ratings_L.sum())
-    mean = float(num_ratings_L @ height_L) / total
-    variance = float(num_ratings_L @ (height_L - mean) ** 2) / (total - 1)
-    return float(total**-0.2 * math.sqrt(variance))
-
-
 def entropy_weights(
     entropy_R: NDArray[np.float64], *, tau: float = DEFAULT_TAU
 ) -> NDArray[np.float64]:

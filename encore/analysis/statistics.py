@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats, scott_bandwidth
+from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.warehouse import PairRatings, Warehouse, read_pair_ratings
 
@@ -228,18 +228,9 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     rule_ids = warehouse.rule_ids()
     sorted_rule_ids = sorted(rule_ids)
     counts_by_source = count_pairs(warehouse, rule_ids=sorted_rule_ids)
-    if any(count_MM is None for count_MM in counts_by_source[None].cells):
-        # A rule has too many levels: DuckDB counts the ratings.
-        rows = warehouse.query("rule_statistics").to_pylist()
-    else:
-        rows = [
-            _spread_row(source, rule_id, counts, rule_index)
-            for source, counts in counts_by_source.items()
-            for rule_index, rule_id in enumerate(sorted_rule_ids)
-        ]
-        rows = [row for row in rows if row["num_ratings"] + row["num_unparsed"]]
+    rows = warehouse.query("rule_statistics").to_pylist()
     spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
-    densities = _densities(warehouse, spreads)
+    densities = _densities(warehouse)
     pairs, are_prompts_known = _pairs_with_prompts(
         warehouse, rule_ids, num_pairs=counts_by_source[None].num_pairs
     )
@@ -294,62 +285,28 @@ def _pairs_with_prompts(
     return (None if pairs.prompt_P is None else pairs), pairs.grouped_by == "prompt"
 
 
-def _spread_row(source: str | None, rule_id: str, counts: PairCounts, rule_index: int) -> _Row:
-    """Return the row of ``rule_statistics.sql`` that follows from counts."""
-    count_MM, level_L = counts.cells[rule_index], counts.levels[rule_index]
-    assert count_MM is not None
-    assert level_L is not None
-    count_L = (count_MM.sum(axis=0) + count_MM.sum(axis=1))[:-1]
-    level_L, count_L = level_L[count_L > 0], count_L[count_L > 0]
-    num_ratings = int(count_L.sum())
-    row: dict[str, Any] = {
-        "rule_id": rule_id,
-        "source": source,
-        "num_ratings": num_ratings,
-        "num_unparsed": int(counts.num_nulls_R[rule_index]),
-        "num_levels": len(level_L),
-        "levels": level_L,
-        "num_ratings_of_level": count_L,
-        **dict.fromkeys(("entropy_nats", "mean_squared_surprisal", "top_level", "top_level_share")),
-    }
-    if num_ratings:
-        share_L = np.sort(count_L) / num_ratings  # the query's order, for the same last digits
-        surprisal_L = np.log(1 / share_L)
-        row["entropy_nats"] = sum((share_L * surprisal_L).tolist())
-        row["mean_squared_surprisal"] = sum((share_L * surprisal_L**2).tolist())
-        row["top_level"], row["top_level_share"] = (
-            float(level_L[count_L.argmax()]),
-            float(share_L[-1]),
-        )
-    return row
-
-
-def _densities(
-    warehouse: Warehouse, spreads: Mapping[_Key, _Row]
-) -> dict[_Key, tuple[float, float]]:
+def _densities(warehouse: Warehouse) -> dict[_Key, tuple[float, float]]:
     """Return bandwidth and entropy of the kernel density of each rule with at least two levels."""
+    cells = warehouse.query("rule_density_cells")
+    keys = list(zip(cells["source"].to_pylist(), cells["rule_id"].to_pylist(), strict=True))
     columns = ("position", "variance", "num_ratings", "bandwidth")
-    varying = {key: row for key, row in spreads.items() if row["num_levels"] > 1}
-    if any(row["levels"] is None for row in varying.values()):
-        all_cells = warehouse.query("rule_density_cells")
+    position_C, variance_C, num_ratings_C, bandwidth_C = (
+        np.asarray(np.from_dlpack(cells[column].combine_chunks()))  # `to_numpy` imports pandas
+        for column in columns
+    )
     densities = {}
-    for (source, rule_id), row in varying.items():
-        if row["levels"] is None:
-            sources = all_cells["source"]
-            is_of_source = pc.is_null(sources) if source is None else pc.equal(sources, source)
-            is_of_rule = pc.equal(all_cells["rule_id"], rule_id)
-            cells = all_cells.filter(pc.and_(is_of_source, is_of_rule))
-            position_C, variance_C, num_ratings_C, (bandwidth, *_) = (
-                cells[column].to_numpy() for column in columns
-            )
-        else:  # each level is a cell
-            level_L, num_ratings_C = np.array(row["levels"]), np.array(row["num_ratings_of_level"])
-            bandwidth = scott_bandwidth(level_L, num_ratings_C)
-            position_C, variance_C = (level_L - level_L[0]) / bandwidth, np.zeros_like(level_L)
+    start = 0
+    for key, rows in groupby(keys):  # the cells of a source and rule follow each other
+        stop = start + sum(1 for _ in rows)
+        bandwidth = float(bandwidth_C[start])
         entropy_nats = differential_entropy_nats(
-            position_C, variance_C, num_ratings_C.astype(np.float64), bandwidth=bandwidth
+            position_C[start:stop],
+            variance_C[start:stop],
+            num_ratings_C[start:stop].astype(np.float64),
+            bandwidth=bandwidth,
         )
-        densities[source, rule_id] = (float(bandwidth), entropy_nats)
+        densities[key] = (bandwidth, entropy_nats)
+        start = stop
     return densities
 
 
