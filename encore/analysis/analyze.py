@@ -18,13 +18,12 @@ from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
 from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
-from encore.analysis.statistics import POOLED, RuleStats, SourceStatistics, rating_statistics
+from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
 from encore.core.number_text import counted, printable
 from encore.core.record_table import RecordTable
 from encore.warehouse import Ratings, Scale, open_ratings, open_warehouse
-from encore.warehouse.shard_codes import UncheckedShardError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,13 +162,9 @@ def analyze(
     Raises:
         InputError: Not a ratings table. The message names file, column, value and expectation.
     """
-    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns, checks_values=False)
-    try:
-        statistics = _statistics(opened)
-        opened = dataclasses.replace(opened, has_checked_values=True)
-    except UncheckedShardError:  # rare: a shard is not valid, or was not written by `encore rate`
-        opened = opened.with_checked_values()
-        statistics = _statistics(opened)
+    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns)
+    with open_warehouse(opened) as warehouse:
+        statistics = rating_statistics(warehouse)
     parts = statistics[:-1]
     sources = [part.source for part in parts]
     if not by_source:
@@ -208,8 +203,3 @@ def analyze(
         notes=(*analysis_notes(statistics, correlation), *opened.notes),
         ratings=opened,
     )
-
-
-def _statistics(ratings: Ratings) -> tuple[SourceStatistics, ...]:
-    with open_warehouse(ratings) as warehouse:
-        return rating_statistics(warehouse)

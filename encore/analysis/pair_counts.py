@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from encore.core.errors import EncoreError
 from encore.data.arrow_tables import arrow_array
 from encore.warehouse import PairRatings, Warehouse
-from encore.warehouse.shard_codes import UncheckedShardError
 
 # Suffixes: N rows, P pairs, S sources, B blocks of pairs, R rules, L levels, M = L + 1 states: a
 # level, or at the end that the rating is missing; a leading 2 stands for chosen and rejected.
@@ -144,22 +143,13 @@ def count_pairs(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> dict[str | 
 
     Raises:
         InputError: A pair, response and rule has more than one rating.
-        UncheckedShardError: The values of a run were not checked, and cannot be counted as they
-            are read.
     """
-    was_checked = warehouse.has_checked_values
+    sources = {name: number for number, name in enumerate(warehouse.source_names())}
     for order_by in (None, "pair_key"):
-        sources: dict[str, int] = {}
         tally = _Tally(len(rule_ids))
-        batches = warehouse.coded_ratings(sources=sources, rule_ids=rule_ids, order_by=order_by)
-        try:
-            if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
-                return tally.counts(sources)
-        except UncheckedShardError:
-            if not was_checked:
-                raise
-        if not was_checked:
-            raise UncheckedShardError("the rows of a pair do not follow each other")
+        batches = warehouse.stream("coded_ratings", order_by=order_by)
+        if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
+            return tally.counts(sources)
     raise EncoreError(
         "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
         "ids, for example with a letter in front"

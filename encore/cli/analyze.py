@@ -70,10 +70,9 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     layout = config.table_layout
     if (config.compare or config.repeat) and not is_rating_table(config.ratings):
         config = config.model_copy(update=dict.fromkeys(layout))  # they are for the other ratings
-    ratings = opened_ratings(config, checks_values=False)
+    ratings = opened_ratings(config)
     repeat = config.repeat and open_compared_ratings(config.ratings, config.repeat, **layout)
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
-    ratings = analysis.ratings  # without shards whose values are not valid
     document = analysis.as_dict()
     tables = analysis_tables(analysis, has_details=config.details)
     if config.rule is not None:

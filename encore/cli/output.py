@@ -40,16 +40,12 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 TableColumns = Mapping[str, str | Callable[[Any], object]]
 
 
-def opened_ratings(config: RatingsConfig, *, checks_values: bool = True) -> Ratings:
+def opened_ratings(config: RatingsConfig) -> Ratings:
     """Open the ratings that a command reads (`open_ratings`); warn of synthetic data in them."""
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(
-        config.ratings,
-        run=config.run,
-        judge=config.judge,
-        checks_values=checks_values,
-        **config.table_layout,
+        config.ratings, run=config.run, judge=config.judge, **config.table_layout
     )
     warn_of_synthetic(ratings.synthetic)
     return ratings

@@ -140,15 +140,12 @@ class RunStatus(Generic[Manifest]):
         return sum(int(shard.footer.get(name, 0)) for shard in self.shards)
 
 
-def run_status(
-    run_dir: Path, kind: type[Manifest], *, checks_values: bool = True
-) -> RunStatus[Manifest]:
+def run_status(run_dir: Path, kind: type[Manifest]) -> RunStatus[Manifest]:
     """Check every planned shard of a run: the digest of its bytes, its footer, its values.
 
     Args:
         run_dir: Folder of the run.
         kind: Kind of its manifest.
-        checks_values: False leaves the values to the reader, who decodes the files anyway.
 
     Raises:
         EncoreError: The manifest is missing or damaged.
@@ -157,7 +154,7 @@ def run_status(
     return RunStatus(
         run_dir=run_dir,
         manifest=manifest,
-        shards=inspect_shards(run_dir, manifest, manifest.shards, checks_values=checks_values),
+        shards=inspect_shards(run_dir, manifest, manifest.shards),
     )
 
 
@@ -262,7 +259,6 @@ def inspect_shards(
     shards: Sequence[Shard],
     *,
     listing: ShardListing | None = None,
-    checks_values: bool = True,
 ) -> tuple[ShardState, ...]:
     """Check several shards as `run_status` does. By default the folder is listed."""
     listing = listing or ShardListing(run_dir)
@@ -270,9 +266,7 @@ def inspect_shards(
 
     def states_of(some_shards: Sequence[Shard]) -> list[ShardState]:
         return [
-            state_of_shard(
-                run_dir, manifest, shard, listing, checked=checked, checks_values=checks_values
-            )
+            state_of_shard(run_dir, manifest, shard, listing, checked=checked)
             for shard in some_shards
         ]
 
@@ -288,17 +282,13 @@ def state_of_shard(
     listing: ShardListing,
     *,
     checked: CheckedFooters = MappingProxyType({}),
-    checks_values: bool = True,
 ) -> ShardState:
     """Check one shard as `run_status` does, by its files in a listing.
 
     Of files that were ``checked`` before only the digest is checked.
     """
     paths = listing.files(shard.index)
-    states = [
-        _state_of_file(path, manifest, shard, checked.get(path.name), checks_values)
-        for path in paths
-    ]
+    states = [_state_of_file(path, manifest, shard, checked.get(path.name)) for path in paths]
     if not states:
         failure = recorded_failure(run_dir, shard)
         state: ShardStateName = "failed" if failure else "missing"
@@ -307,11 +297,7 @@ def state_of_shard(
 
 
 def _state_of_file(
-    path: Path,
-    manifest: RunManifest,
-    shard: Shard,
-    checked_footer: Mapping[str, Any] | None = None,
-    checks_values: bool = True,
+    path: Path, manifest: RunManifest, shard: Shard, checked_footer: Mapping[str, Any] | None = None
 ) -> ShardState:
     """Return the state of a shard by one of its files: done, or damaged with the reason.
 
@@ -327,7 +313,7 @@ def _state_of_file(
         if checked_footer is not None:
             footer = dict(checked_footer)
         else:
-            footer = _checked_footer(content, manifest, shard, checks_values=checks_values)
+            footer = _checked_footer(content, manifest, shard)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         return ShardState(
             index=shard.index, state="damaged", detail=f"its file cannot be used: {error}"
@@ -346,9 +332,7 @@ def _state_of_file(
     )
 
 
-def _checked_footer(
-    content: bytes, manifest: RunManifest, shard: Shard, *, checks_values: bool
-) -> dict[str, Any]:
+def _checked_footer(content: bytes, manifest: RunManifest, shard: Shard) -> dict[str, Any]:
     """Return the footer of a file that holds the rows of a shard.
 
     Raises:
@@ -364,8 +348,7 @@ def _checked_footer(
             raise ValueError(f"its footer says {name} {footer.get(name)!r}, not {value!r}")
     if file.metadata.num_rows != num_rows:
         raise ValueError(f"it has {file.metadata.num_rows} rows, not {num_rows}")
-    if checks_values:
-        manifest.check_values(file)
+    manifest.check_values(file)
     return footer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from encore.warehouse.rating_layouts import (
 )
 from encore.warehouse.rating_problems import invalid_row_error
 from encore.warehouse.ratings import Ratings
-from encore.warehouse.shard_codes import UncheckedShardError, coded_shards
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
@@ -90,10 +89,6 @@ class Warehouse:
 
     The view has the five columns of the ratings contract, ids as text and rating as double. Only
     one thread may use a warehouse at a time.
-
-    Attributes:
-        has_checked_values: False until `coded_ratings` has read all shards of a run whose values
-            were not checked before.
     """
 
     def __init__(
@@ -109,7 +104,6 @@ class Warehouse:
         #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
         self._view_condition: str | None = None
-        self.has_checked_values = ratings.has_checked_values
         columns = self._open_input()
         if ratings.run_dir is None:  # a run's shards are of that run, and their values were checked
             self._select_rows("run_key", ratings.run, columns)
@@ -146,32 +140,6 @@ class Warehouse:
                 yield from reader
             finally:
                 reader.close()
-
-    def coded_ratings(
-        self, *, sources: dict[str, int], rule_ids: Sequence[str], order_by: str | None = None
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the result of ``coded_ratings.sql`` as `stream` does, of a run's shards faster.
-
-        The values of a run's shards are checked as they are read.
-
-        Args:
-            sources: Receives the number of each source, at the latest with its first row.
-            rule_ids: All rules in the ratings, sorted.
-            order_by: Column of the result to sort by; None keeps the order of the ratings.
-
-        Raises:
-            UncheckedShardError: A run's shard has a value that is not valid, or other columns.
-        """
-        if self._ratings.run_dir is None or order_by is not None:
-            self._set_view()
-            names = self._fetch("select distinct source from ratings order by source")["source"]
-            sources.update({name: number for number, name in enumerate(names.to_pylist())})
-            yield from self.stream("coded_ratings", order_by=order_by)
-            return
-        yield from coded_shards(
-            self._ratings.files, sources=sources, rule_ids=rule_ids, pair_keys_of=self.pair_keys
-        )
-        self.has_checked_values = True
 
     def prompt_keys(self, pairs: pa.Table) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Return a hash of the prompt of each pair, and True where the prompt is known.
@@ -245,11 +213,14 @@ class Warehouse:
             yield self._fetch(load_query(name))
 
     def rule_ids(self) -> tuple[str, ...]:
-        """Return the ids of the rated rules, `in_order`; of an unchecked run, those it asked."""
-        if not self.has_checked_values:
-            assert self._ratings.manifest is not None
-            return self._ratings.manifest.rule_ids
+        """Return the ids of the rated rules, `in_order`."""
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
+
+    def source_names(self) -> list[str]:
+        """Return the sources in the order in which ``coded_ratings.sql`` numbers them."""
+        self._set_view()
+        names = self._fetch("select distinct source from ratings order by source")["source"]
+        return [str(name) for name in names.to_pylist()]
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:
         """Return rules in the order of the rule set or the columns, then the others, sorted."""
@@ -401,13 +372,7 @@ class Warehouse:
     # --- DuckDB ---------------------------------------------------------------------------------
 
     def _set_view(self, condition: str = "true") -> None:
-        """Restrict the view ``ratings`` to the rows that meet an SQL condition.
-
-        Raises:
-            UncheckedShardError: SQL does not check values, and these were not checked before.
-        """
-        if not self.has_checked_values:
-            raise UncheckedShardError(f"{self._ratings.label}: its values were not checked")
+        """Restrict the view ``ratings`` to the rows that meet an SQL condition."""
         if condition == self._view_condition:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]

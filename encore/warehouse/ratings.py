@@ -59,8 +59,6 @@ class Ratings:
         judge: Name of the judge to select within the rows.
         run_dir: Folder of the run of `encore rate`, all of whose files passed their digests; None
             for ratings from elsewhere.
-        has_checked_values: False if the values in that run's files were not checked yet. Then only
-            `Warehouse.coded_ratings` reads them, and checks each.
         manifest: Manifest of that run.
         num_shards: Number of shards in the run's plan; 0 without a plan.
         num_missing_shards: Number of shards that are missing, damaged or failed; their ratings
@@ -80,7 +78,6 @@ class Ratings:
     run: str | None = None
     judge: str | None = None
     run_dir: Path | None = None
-    has_checked_values: bool = True
     manifest: RatingManifest | None = None
     num_shards: int = 0
     num_missing_shards: int = 0
@@ -120,11 +117,6 @@ class Ratings:
         judges = self.manifest.synthetic if self.manifest else ()
         return (*sources, *judges, *self.synthetic_files)
 
-    def with_checked_values(self) -> Ratings:
-        """Return the ratings of those shards of the run whose values are valid."""
-        assert self.run_dir is not None
-        return _ratings_of_run(Path(self.label), self.run_dir, study=self.study)
-
 
 def open_ratings(
     ratings: Study | str | Path | Ratings | Any,
@@ -133,7 +125,6 @@ def open_ratings(
     judge: str | None = None,
     scale: Scale | None = None,
     rule_columns: Sequence[str] | str | None = None,
-    checks_values: bool = True,
 ) -> Ratings:
     """Open a study, a run's folder, a file, a folder of Parquet files, or a table.
 
@@ -151,9 +142,6 @@ def open_ratings(
         scale: Ends of the scale of a table's ratings, ``(1, 5)`` or ``"1,5"``; they are mapped to
             [0, 1]. None: the ratings are in [0, 1].
         rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
-        checks_values: True checks that each rating is null or in [0, 1] before anything reads it.
-            False is faster, and only `Warehouse.coded_ratings` can then read the ratings: it checks
-            them as it reads.
 
     Raises:
         InputError: There are no ratings, or two runs have most pairs and none is chosen.
@@ -182,7 +170,7 @@ def open_ratings(
             raise _no_table_error(str(path))
         run_dir = select_run(path, run_dirs, run=run, judge=judge)
         study = study or _study_at(run_dir.parent.parent)
-        return _ratings_of_run(path, run_dir, study=study, checks_values=checks_values)
+        return _ratings_of_run(path, run_dir, study=study)
     return replace(_ratings_of_files(path), run=run, judge=judge, **layout)
 
 
@@ -357,15 +345,13 @@ def _say_which_run(path: Path, run_dir: Path, num_runs: int) -> None:
     )
 
 
-def _ratings_of_run(
-    path: Path, run_dir: Path, *, study: Study | None, checks_values: bool = True
-) -> Ratings:
+def _ratings_of_run(path: Path, run_dir: Path, *, study: Study | None) -> Ratings:
     """Open the valid shards of a run's folder.
 
     Raises:
         InputError: No shard is finished.
     """
-    status = run_status(run_dir, checks_values=checks_values)
+    status = run_status(run_dir)
     if not status.paths:
         raise InputError(
             f"ratings {path}: run {run_dir.name} has no finished shard; run `encore rate` again "
@@ -375,7 +361,6 @@ def _ratings_of_run(
         label=str(path),
         files=status.paths,
         run_dir=run_dir,
-        has_checked_values=checks_values,
         manifest=status.manifest,
         num_shards=len(status.shards),
         num_missing_shards=len(status.unfinished),

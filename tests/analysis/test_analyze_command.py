@@ -19,8 +19,7 @@ from encore.core.errors import InputError
 from encore.core.files import file_sha256
 from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
-from encore.warehouse import open_ratings, open_warehouse, shard_codes
-from encore.warehouse.shard_codes import UncheckedShardError
+from encore.warehouse import open_ratings
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import make_pairs, rate_study
 from tests.worlds.ratings import ratings_table, table_of
@@ -151,23 +150,12 @@ def test_a_forged_shard_with_a_matching_digest_is_read_as_if_values_were_checked
     assert ("1 of 3 shards missing" in finished.err) == (finished.code == 3)
 
 
-def test_a_forged_shard_behind_rows_in_another_order_is_left_out(study, monkeypatch):
-    """Counting ends at the second shard, before it reads the third, which has 2 pairs."""
-    monkeypatch.setattr(shard_codes, "_SHARDS_PER_BATCH", 1)
+def test_a_forged_shard_behind_rows_in_another_order_is_left_out(study):
+    """The third shard has 2 pairs."""
     _, second, third = sorted(study.glob("ratings/*/shard-*.parquet"))
     forge(second, rule_by_rule)
     forge(third, with_first("rating", 7.5))
     assert_read_as_if_checked_first(study, [20] * 10)
-
-
-def test_values_that_were_not_checked_are_not_read_by_sql(study):
-    with open_warehouse(open_ratings(study, checks_values=False)) as warehouse:
-        with pytest.raises(UncheckedShardError, match="values were not checked"):
-            warehouse.query("rule_statistics")
-        rule_ids = sorted(warehouse.rule_ids())
-        for _ in warehouse.coded_ratings(sources={}, rule_ids=rule_ids):  # checks them
-            pass
-        assert warehouse.query("rule_statistics").num_rows
 
 
 def test_one_of_several_runs_must_be_chosen_and_a_second_can_be_compared(rated):

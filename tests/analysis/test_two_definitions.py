@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.analyze import analyze
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules, weights
+from tests.golden.command_line import encore
 from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
-from tests.worlds.ratings import random_table, write_odd_files
+from tests.worlds.ratings import random_table, table_of, write_odd_files
+from tests.worlds.studies import rules_of, write_rating_run
 
 
 def assert_agrees(figure: Any, expected: Any, path: str) -> None:
@@ -68,3 +72,36 @@ def test_row_order_and_threads_do_not_change_the_analysis(monkeypatch):
         monkeypatch.setenv("ENCORE_DUCKDB_THREADS", threads)
         shuffled = table.take(np.random.default_rng(int(threads)).permutation(table.num_rows))
         assert analyze(shuffled, by_source=True) == expected
+
+
+def test_the_figures_of_sql_and_of_a_verdict_are_the_same_numbers(tmp_path):
+    """A study and a file in any order: two sources, nulls, ties, a rule of more than 256 levels."""
+    rng = np.random.default_rng(17)
+    rule_ids = ["b", "fine", "a"]
+    rating_2PR = rng.random((2, 400, 3))
+    rating_2PR[:, :, ::2] = rating_2PR[:, :, ::2].round(1)
+    rating_2PR[rng.random(rating_2PR.shape) < 0.05] = np.nan
+    table = table_of(*rating_2PR, rule_ids=rule_ids, source=["s", "r"] * 200)
+    write_rating_run(tmp_path / "study", table, rules=rules_of(rule_ids))
+    loose = tmp_path / "loose.parquet"
+    pq.write_table(table.take(pa.array(rng.permutation(table.num_rows))), loose)
+    spreads, outcomes = (
+        {
+            (row["source"] or "all", row["rule_id"]): row
+            for row in encore("sql", tmp_path / "study", "--query", query, "--json").json
+        }
+        for query in ("rule_statistics", "entropy_accuracy")
+    )
+    for path in (tmp_path / "study", loose):
+        rules = encore("analyze", path, "--by-source", "--json").json["rules"]
+        assert len(rules) == len(spreads) == len(outcomes) == 9
+        for rule in rules:
+            spread, outcome = (
+                rows[rule["source"], rule["rule_id"]] for rows in (spreads, outcomes)
+            )
+            for name in ("entropy_nats", "num_levels", "num_ratings", "num_unparsed", "top_level"):
+                assert rule[name] == spread[name]
+            for name in ("num_pairs", "tie_rate", "coverage"):
+                assert rule[name] == outcome[name]
+            for policy, accuracy in rule["accuracy"].items():
+                assert accuracy == outcome[f"{policy}_accuracy"]
