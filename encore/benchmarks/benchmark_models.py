@@ -39,7 +39,7 @@ from encore.model.template_refusals import TemplateRefusals, find_refusals
 from encore.runs.run_manifest import read_manifest
 from encore.runs.shard_runner import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
-from encore.scoring.scoring_run import score_job, score_manifest
+from encore.scoring.scoring_run import Scoring, score_manifest
 from encore.training.baselines.gate import RESULT_FILE
 from encore.training.baselines.gating_network import (
     GATE_FILE,
@@ -210,16 +210,16 @@ class Scorer:
         keys = [(pair.pair_id, pair.source) for pair in pairs.pairs]
         plan = sorted(range(len(keys)), key=keys.__getitem__)
         planned = [(pairs.pairs[index], pairs.subset_P[index]) for index in plan]
-        job = score_job(
-            folder,
-            manifest,
-            lambda shard: planned[shard.start : shard.stop],
+        scoring = Scoring(
+            run_dir=folder,
+            manifest=manifest,
+            read_shard_pairs=lambda shard: planned[shard.start : shard.stop],
             opened=opened,
             computing=config,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
             title=title,
         )
-        report = work_through(job, reporter=self.reporter)
+        report = work_through(scoring.job(), reporter=self.reporter)
         if report.failures:
             index, error = min(report.failures.items())
             raise EncoreError(f"{folder}: shard {index} of the head scores failed: {error}")

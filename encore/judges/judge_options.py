@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import starmap
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from encore.core.config import StageConfig, option, unkeyed_option
-from encore.core.errors import JudgeUnavailableError
+from encore.core.errors import JudgeUnavailableError, first_problem
+from encore.judges.judge_file import ENDING, read_judge_file
 
 _http = partial(unkeyed_option, group="Judge over HTTP")
 
@@ -68,8 +70,9 @@ class JudgeConfig(StageConfig):
     """Options of a judge: model, engine, or server."""
 
     model: str = option(name="judge", min_length=1)
-    """Folder with a model (config, tokenizer with chat template, *.safetensors) or a hub id such as
-    meta-llama/Meta-Llama-3-70B-Instruct. Over HTTP: the server's name for it."""
+    """Folder with a model (config, tokenizer with chat template, *.safetensors), a hub id such as
+    meta-llama/Meta-Llama-3-70B-Instruct, or a file judge.toml with these and all options of the
+    judge; an option beside it counts instead. Over HTTP: the server's name for it."""
     backend: Literal["vllm", "transformers", "http"] = option("vllm", beside_recipe=True)
     """The engine that runs the judge; http: a server that speaks the OpenAI protocol."""
     revision: str | None = option(None, beside_recipe=True)
@@ -112,6 +115,26 @@ class JudgeConfig(StageConfig):
     """Leaves a field out of the body of each request, e.g. temperature; repeatable."""
     headers: dict[str, str] = _http(dict, name="header", metavar="NAME=ENV:VARIABLE")
     """Sends a header whose value is read from an environment variable; repeatable."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_file(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take the options of a file in place of the model; those given beside it count."""
+        model = values.get("model") if isinstance(values, Mapping) else None
+        if not (isinstance(model, str | Path) and str(model).endswith(ENDING)):
+            return handler(values)
+        options = read_judge_file(Path(model), names=[*cls.model_fields])
+        beside = {name: value for name, value in values.items() if name != "model"}
+        try:
+            return handler(options | beside)
+        except ValidationError as error:
+            problem = first_problem(error)
+            name = str(next(iter(problem.location), ""))
+            if name not in options or name in beside:
+                raise
+            # Without the value, in which a secret may be.
+            message = f"judge {str(model)!r}: {name}: {problem.message}"
+            raise JudgeUnavailableError(message) from None
 
     @property
     def num_devices(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_options import ScoringConfig
 
-#: A pair of a shard with its subset, or None if its data have no subsets.
 #: Pairs whose texts are in memory while the chat template is tried.
 _PAIRS_PER_BATCH = 1024
+#: A pair of a shard with its subset, or None if its data have no subsets.
 PairInSubset = tuple[PreferencePair, str | None]
 
 
@@ -111,8 +111,8 @@ def score_study(
 
     Args:
         study: The opened study, or its directory.
-        config: Model, plan, computing.
-        how: Shards of this call.
+        config: The model, the plan, and how tokens are computed.
+        how: The shards that this call takes.
         opened: The config's model, if it is open already.
         reporter: Receiver of progress events.
 
@@ -122,7 +122,26 @@ def score_study(
         EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
-    study = as_study(study)
+    scoring = open_scoring(as_study(study), config, opened=opened)
+    began = time.monotonic()
+    report = work_through(scoring.job(how), reporter=reporter)
+    seconds = time.monotonic() - began
+    return _result(scoring.run_dir, scoring.manifest, report, seconds=seconds)
+
+
+def open_scoring(
+    study: Study, config: ScoringConfig, *, opened: OpenedModel | None = None
+) -> Scoring:
+    """Open the scoring that a study and a config define. Nothing is written before its first shard.
+
+    Args:
+        study: The opened study, whose pairs are scored.
+        config: The model, the plan, and how tokens are computed.
+        opened: The config's model, if it is open already.
+
+    Raises:
+        InputError: As for `score_study`.
+    """
     all_pairs = read_pairs(study)
     pairs = planned_pairs(all_pairs, limit=config.limit)
     model = opened or open_reward_model(
@@ -147,12 +166,13 @@ def score_study(
     def read_shard_pairs(shard: Shard) -> list[PairInSubset]:
         return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
 
-    run_dir = config.out or study.path / head_scores.SCORES_DIR / manifest.score_key
-    began = time.monotonic()
-    job = score_job(run_dir, manifest, read_shard_pairs, opened=model, computing=config)
-    job = replace(job, slice=how.parsed_slice, shard_indices=how.shard or None)
-    report = work_through(job, reporter=reporter)
-    return _result(run_dir, manifest, report, seconds=time.monotonic() - began)
+    return Scoring(
+        run_dir=config.out or study.path / head_scores.SCORES_DIR / manifest.score_key,
+        manifest=manifest,
+        read_shard_pairs=read_shard_pairs,
+        opened=model,
+        computing=config,
+    )
 
 
 def _result(
@@ -254,59 +274,75 @@ def score_manifest(
     )
 
 
-def score_job(
-    run_dir: Path,
-    manifest: ScoreManifest,
-    read_shard_pairs: Callable[[Shard], Sequence[PairInSubset]],
-    *,
-    opened: OpenedModel,
-    computing: ComputingConfig | None = None,
-    encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None,
-    title: str = "",
-) -> Job:
-    """Return one scoring as a job for `encore.runs.shard_runner`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """One opened scoring: its folder, its plan, its pairs and its model.
 
-    The scores of a pair that the chat template refuses are null. The report's totals are
-    ``num_tokens``, ``num_set_aside_pairs``, ``num_cut_pairs``, ``num_cut_responses`` and
-    ``num_cut_tokens``. For the shards scored by this call it also has ``num_computed`` and
-    ``num_padding``.
-
-    Args:
+    Attributes:
         run_dir: Folder of the scoring.
         manifest: Manifest of the scoring.
         read_shard_pairs: Function that returns the pairs of a shard, in the plan's order.
         opened: The reward model.
         computing: Layout and tokens of a forward pass, which change nothing but speed.
-        encode: Function that turns pairs into token ids. Default: the model's own tokenizer.
+        encode: Function that turns pairs into token ids; None: the model's own tokenizer.
         title: Name of the work in progress messages.
     """
-    computing, encode = computing or ComputingConfig(), encode or opened.tokenizer.encode_pairs
 
-    def compute(shard: Shard, report_rows: ReportRows) -> ShardTable:
-        shard_pairs = read_shard_pairs(shard)
+    run_dir: Path
+    manifest: ScoreManifest
+    read_shard_pairs: Callable[[Shard], Sequence[PairInSubset]]
+    opened: OpenedModel
+    computing: ComputingConfig
+    encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None
+    title: str = ""
+
+    def job(self, how: RunOptions = RunOptions()) -> Job:
+        """Return the scoring as a job for `encore.runs.shard_runner`.
+
+        The scores of a pair that the chat template refuses are null. The report's totals are
+        ``num_tokens``, ``num_set_aside_pairs``, ``num_cut_pairs``, ``num_cut_responses`` and
+        ``num_cut_tokens``. For the shards scored by this call it also has ``num_computed`` and
+        ``num_padding``.
+        """
+        return Job(
+            run_dir=self.run_dir,
+            manifest=self.manifest,
+            compute=self._compute,
+            title=self.title,
+            slice=how.parsed_slice,
+            shard_indices=how.shard or None,
+        )
+
+    def _compute(self, shard: Shard, report_rows: ReportRows) -> ShardTable:
+        shard_pairs, tokenizer = self.read_shard_pairs(shard), self.opened.tokenizer
         is_taken_P = [
-            opened.tokenizer.refusal(pair.prompt, pair.chosen, pair.rejected) is None
+            tokenizer.refusal(pair.prompt, pair.chosen, pair.rejected) is None
             for pair, _ in shard_pairs
         ]
+        encode = self.encode or tokenizer.encode_pairs
         encoded = encode([pair for pair, _ in compress(shard_pairs, is_taken_P)])
-        try:
-            score_TR, counts = score_encoded(
-                opened, encoded, computing=computing, on_scored=report_rows
-            )
-        except RuntimeError as error:  # the device failed: the next shard would meet it too
-            is_memory = isinstance(error, torch.OutOfMemoryError)
-            advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
-            raise EveryShardError(
-                f"scoring with {manifest.model}: {' '.join(str(error).split())[:500]}; {advice}"
-                "finished shards are kept"
-            ) from error
-        table = _score_table(manifest, shard_pairs, score_TR, is_scored_N=np.repeat(is_taken_P, 2))
+        score_TR, counts = self._score(encoded, report_rows)
+        is_scored_N = np.repeat(is_taken_P, 2)
+        table = _score_table(self.manifest, shard_pairs, score_TR, is_scored_N=is_scored_N)
         counts["num_set_aside_pairs"] = len(shard_pairs) - len(encoded)
         cut_counts = ("num_cut_responses", "num_cut_pairs", "num_cut_tokens")
         footer = {name: counts[name] for name in ("num_tokens", "num_set_aside_pairs", *cut_counts)}
         return ShardTable(table=table, footer=footer, counts=counts)
 
-    return Job(run_dir=run_dir, manifest=manifest, compute=compute, title=title)
+    def _score(
+        self, encoded: Sequence[EncodedPair], report_rows: ReportRows
+    ) -> tuple[NDArray[np.float32], Counter[str]]:
+        try:
+            return score_encoded(
+                self.opened, encoded, computing=self.computing, on_scored=report_rows
+            )
+        except RuntimeError as error:  # the device failed: the next shard would meet it too
+            is_memory = isinstance(error, torch.OutOfMemoryError)
+            advice = "give fewer --tokens-per-microbatch; " if is_memory else ""
+            raise EveryShardError(
+                f"scoring with {self.manifest.model}: {' '.join(str(error).split())[:500]}; "
+                f"{advice}finished shards are kept"
+            ) from error
 
 
 def _score_table(
