@@ -11,7 +11,7 @@ from prefect.states import Completed
 from encore.data.study import open_study
 from encore.data.study_options import StudyArgument
 from encore.runs.run_options import RunOptions
-from encore.runs.shard_runner import raise_for_failed_shards
+from encore.runs.worker import raise_for_failed_shards
 from encore.scoring.head_accuracy import scoring_accuracies
 from encore.scoring.scoring_options import ScoringConfig
 from encore.scoring.scoring_run import ScoreResult

@@ -23,7 +23,7 @@ from encore.judges.served_judge import ServedJudge
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_run
 from encore.rating.replies import note_on_refusals
-from encore.runs.shard_runner import RunReport, work_through
+from encore.runs.worker import RunReport, work_through
 from tasks.artifacts import EngineTable, publish_failed_shards
 from tasks.flow_reporter import FlowReporter
 from tasks.pool_servers import PoolServers, ServersConfig, num_pool_servers

@@ -17,9 +17,9 @@ from prefect.states import Cancelled
 from prefect.tasks import Task
 
 from encore.core.errors import ShardClosedError, is_engine_dead, is_worth_retrying
-from encore.runs.run_files import ShardState
-from encore.runs.run_manifest import Shard
-from encore.runs.shard_runner import Job, RunAttempts
+from encore.runs.manifest import Shard
+from encore.runs.shard_files import ShardState
+from encore.runs.worker import Job, RunAttempts
 from tasks.server_calls import remember_task_run
 
 #: Pauses before the second and the later attempts at a shard.

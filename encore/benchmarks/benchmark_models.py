@@ -36,8 +36,8 @@ from encore.model.conversation import EncodedPair, EncodedResponse
 from encore.model.held_out_scores import HeldOutScores
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.template_refusals import TemplateRefusals, find_refusals
-from encore.runs.run_manifest import read_manifest
-from encore.runs.shard_runner import RunReport, work_through
+from encore.runs.manifest import read_manifest
+from encore.runs.worker import RunReport, work_through
 from encore.scoring.head_scores import HeadScores, ScoreManifest, read_head_scores
 from encore.scoring.scoring_run import Scoring, score_manifest
 from encore.training.baselines.gate import RESULT_FILE

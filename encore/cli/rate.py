@@ -14,7 +14,7 @@ from encore.rating.rating_options import BatchConfig, CheckConfig, RatingConfig,
 
 if TYPE_CHECKING:
     from encore.rating.rating_run import RatingResult
-    from encore.runs.shard_runner import RunReport
+    from encore.runs.worker import RunReport
 
 
 #: What is said of the replies with a remark (`encore.judges.base`).

@@ -84,7 +84,7 @@ def _as_dict(status: RatingStatus) -> dict[str, Any]:
 
 
 def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
-    from encore.runs.run_files import ShardStateName
+    from encore.runs.shard_files import ShardStateName
 
     return {state: status.count(state) for state in get_args(ShardStateName)}
 

@@ -20,10 +20,10 @@ from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS_CONTRACT
 from encore.data.study import Study, as_study
 from encore.demo import judge_title
-from encore.runs import run_files
-from encore.runs import run_manifest as runs
-from encore.runs.run_files import RunStatus, ShardState
-from encore.runs.run_manifest import JudgedManifest
+from encore.runs import manifest as runs
+from encore.runs import shard_files
+from encore.runs.manifest import JudgedManifest
+from encore.runs.shard_files import RunStatus, ShardState
 
 RUN_FILE = "run.json"
 _PRECISION_FILE = "enough.json"
@@ -140,7 +140,7 @@ choose_run = partial(runs.choose_run, kind=RatingManifest)
 describe_run = partial(runs.describe_run, kind=RatingManifest)
 num_computed_pairs = runs.num_computed_pairs
 read_run = partial(runs.read_manifest, kind=RatingManifest)
-run_status = partial(run_files.run_status, kind=RatingManifest)
+run_status = partial(shard_files.run_status, kind=RatingManifest)
 
 
 def ratings_of(

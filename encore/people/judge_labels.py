@@ -29,8 +29,8 @@ from encore.people.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_options import RatingRunOptions, ReplyOptions
 from encore.rating.rating_run import run_over
 from encore.runs.identity import run_key_of
-from encore.runs.run_files import run_status
-from encore.runs.shard_runner import raise_for_failed_shards, work_through
+from encore.runs.shard_files import run_status
+from encore.runs.worker import raise_for_failed_shards, work_through
 
 TABLE_NAME = "labels.parquet"
 

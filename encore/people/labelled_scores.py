@@ -25,9 +25,9 @@ from encore.model.open_model import OpenedModel
 from encore.model.score_sequences import score_sequences
 from encore.people.labelled_responses import LabelledResponse
 from encore.runs.identity import run_identity, run_key_of
-from encore.runs.run_files import ShardTable
-from encore.runs.run_manifest import RunManifest, Shard
-from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
+from encore.runs.manifest import RunManifest, Shard
+from encore.runs.shard_files import ShardTable
+from encore.runs.worker import Job, ReportRows, raise_for_failed_shards, work_through
 from encore.scoring.scoring_run import refuse_infinite
 
 #: Responses in a file: what a killed call loses at most.

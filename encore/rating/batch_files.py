@@ -32,7 +32,7 @@ from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.model_names import advice_on_name, is_name_of
 from encore.rating.rating_run import RatingRun
-from encore.runs.run_files import inspect_shards
+from encore.runs.shard_files import inspect_shards
 
 #: Largest number of requests and bytes that providers accept in one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000

@@ -23,7 +23,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import CPU_BLOCK_SIZE, GPU_BLOCK_SIZE
 from encore.rating.prompts import PromptMaker
 from encore.rating.shard_rating import ShardRater
-from encore.runs.shard_runner import RunReport
+from encore.runs.worker import RunReport
 
 #: Tokenising this many pairs takes a second or two; for HH's 1,500 pairs the error is 1 %.
 MAX_COUNTED_PAIRS = 1000

@@ -35,7 +35,7 @@ from encore.rating.rating_options import (
     ReplyOptions,
 )
 from encore.rating.rating_run import RatingRun, open_run, rater_of
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 
 #: Bytes of English in a token, and tokens of a reply (None: as many as it may have), for a low, a
 #: middle and a high estimate of money.

@@ -50,11 +50,11 @@ from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
 from encore.runs.identity import run_identity, run_key_of
-from encore.runs.run_files import ShardTable, inspect_shards, journal_path, state_of_shard
-from encore.runs.run_manifest import Shard
+from encore.runs.manifest import Shard
+from encore.runs.shard_files import ShardTable, inspect_shards, journal_path, state_of_shard
 from encore.runs.shard_listing import ShardListing
-from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
 from encore.runs.stop_rule import NEVER_STOP
+from encore.runs.worker import Job, ReportRows, RunReport, work_through
 
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
@@ -78,7 +78,7 @@ class RatingRun:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def job(self, *, reporter: Reporter = SILENT) -> Job:
-        """Return the run as a job for `encore.runs.shard_runner`.
+        """Return the run as a job for `encore.runs.worker`.
 
         The report's totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call
         it also has ``num_truncated`` and the counts ``null_reasons``.

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import entr
 
 from encore.judges.base import Decoding, Reply
-from encore.runs.shard_runner import RunReport
+from encore.runs.worker import RunReport
 
 #: One ASCII decimal, optionally with ``Score:`` before it and a full stop after it. ``.5`` is a
 #: number; signs, exponents, leading zeros, thousands separators, percent signs, fractions are not.

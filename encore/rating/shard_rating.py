@@ -34,9 +34,9 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_answers, thinking_tokens
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
-from encore.runs.run_files import ShardTable
-from encore.runs.run_manifest import Shard
-from encore.runs.shard_runner import ReportRows
+from encore.runs.manifest import Shard
+from encore.runs.shard_files import ShardTable
+from encore.runs.worker import ReportRows
 
 #: Columns that have one value in all rows of a run.
 RUN_COLUMNS = ("judge", "run_key")

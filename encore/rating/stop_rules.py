@@ -39,7 +39,7 @@ from encore.judges.base import Usage
 from encore.rating.rating_options import PricesConfig, RatingRunOptions
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.spending import SpendingLimit
-from encore.runs.run_files import ShardState, journal_path
+from encore.runs.shard_files import ShardState, journal_path
 from encore.runs.stop_rule import NEVER_STOP, EarlyStop, StopRule
 from encore.warehouse import Ratings, read_pairs_of
 from encore.weighting.weight_error import CONFIDENCE, WeightError, weight_error

@@ -43,7 +43,7 @@ from encore.recipes.machine_check import (
     this_machine,
 )
 from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RecipeRating, RowModel
-from encore.runs.shard_runner import RunReport, raise_for_failed_shards, work_through
+from encore.runs.worker import RunReport, raise_for_failed_shards, work_through
 from encore.scoring.scoring_options import ScoringConfig
 from encore.training.training_options import (
     GateConfig,

@@ -18,7 +18,7 @@ from encore.people.people_and_judges import PEOPLE, people_report, run_name
 from encore.people.rule_agreement import label_agreement
 from encore.reports.figure_drawing import DataTable
 from encore.rules.probe_record import RuleProbe, read_probe
-from encore.runs.run_manifest import read_manifest
+from encore.runs.manifest import read_manifest
 from encore.warehouse import Ratings
 
 _BOUGHT_TEXT = {True: "yes", False: "no", None: NONE}

@@ -2,7 +2,7 @@
 
 A rule written by a judge is a draft: `load_rule_set` refuses it until a person accepts it. The
 judge's replies are in ``FILE.replies/<run key>`` beside the drafts, one sharded run
-(`encore.runs.run_files`) per judge and prompt.
+(`encore.runs.shard_files`) per judge and prompt.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ answers of all judges and people for one pool:
 
     pool.toml       the rated rules
     people.json     people's answers: importance by rule id, by annotator
-    <run key>/      replies of one judge, as a sharded run (`encore.runs.run_files`)
+    <run key>/      replies of one judge, as a sharded run (`encore.runs.shard_files`)
 """
 
 from __future__ import annotations

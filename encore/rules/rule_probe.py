@@ -43,7 +43,7 @@ from encore.rules.probe_record import Probe, RuleProbe
 from encore.rules.probe_variants import UNCHANGED
 from encore.rules.rules_options import ProbeConfig
 from encore.runs.identity import run_key_of
-from encore.runs.shard_runner import raise_for_failed_shards, work_through
+from encore.runs.worker import raise_for_failed_shards, work_through
 from encore.warehouse import open_ratings, open_warehouse, read_pair_ratings
 
 # Suffixes: P pairs, R rules; 2 before PR: chosen and rejected.

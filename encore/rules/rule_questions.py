@@ -25,9 +25,9 @@ from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
 from encore.rules.pool import PoolRule
 from encore.rules.rules_options import QuestionConfig
 from encore.runs.identity import run_identity, run_key_of
-from encore.runs.run_files import ShardTable, run_status
-from encore.runs.run_manifest import JudgedManifest, Shard
-from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
+from encore.runs.manifest import JudgedManifest, Shard
+from encore.runs.shard_files import ShardTable, run_status
+from encore.runs.worker import Job, ReportRows, raise_for_failed_shards, work_through
 
 #: Reply by rule id; None if the prompt was too long to be sent.
 Replies = Mapping[str, Reply | None]

@@ -22,7 +22,7 @@ from encore.rules.people_importance import People
 from encore.rules.pool import TEXTS, PoolRule, check_output, read_pool, write_pool
 from encore.rules.rule_questions import read_replies
 from encore.rules.rules_options import SelectConfig
-from encore.runs.run_manifest import list_runs
+from encore.runs.manifest import list_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

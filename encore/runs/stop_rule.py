@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from encore.runs.run_files import ShardState
+from encore.runs.shard_files import ShardState
 
 
 class EarlyStop(NamedTuple):

@@ -22,8 +22,8 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study
-from encore.runs.run_files import RunStatus, run_status
-from encore.runs.run_manifest import RunManifest, choose_run, list_runs
+from encore.runs.manifest import RunManifest, choose_run, list_runs
+from encore.runs.shard_files import RunStatus, run_status
 from encore.weighting.preference_head import has_preference_head, rule_heads
 from encore.weighting.weight_vector import head_weights
 

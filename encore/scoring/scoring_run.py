@@ -34,10 +34,10 @@ from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
 from encore.runs.identity import run_identity, run_key_of
-from encore.runs.run_files import ShardTable, run_status
-from encore.runs.run_manifest import Shard
+from encore.runs.manifest import Shard
 from encore.runs.run_options import RunOptions
-from encore.runs.shard_runner import Job, ReportRows, RunReport, work_through
+from encore.runs.shard_files import ShardTable, run_status
+from encore.runs.worker import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_options import ScoringConfig
@@ -297,7 +297,7 @@ class Scoring:
     title: str = ""
 
     def job(self, how: RunOptions = RunOptions()) -> Job:
-        """Return the scoring as a job for `encore.runs.shard_runner`.
+        """Return the scoring as a job for `encore.runs.worker`.
 
         The scores of a pair that the chat template refuses are null. The report's totals are
         ``num_tokens``, ``num_set_aside_pairs``, ``num_cut_pairs``, ``num_cut_responses`` and

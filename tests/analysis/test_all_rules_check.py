@@ -18,7 +18,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from encore.warehouse import open_ratings, read_pairs_of
 from tests.golden.command_line import encore
 from tests.worlds.all_rules import PlantedJudge

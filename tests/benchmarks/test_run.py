@@ -37,7 +37,7 @@ from encore.data.study import open_study
 from encore.model.held_out_scores import write_held_out_scores
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import computed_batches
-from encore.runs.run_files import run_status
+from encore.runs.shard_files import run_status
 from encore.scoring.head_accuracy import held_out_P
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import RESULT_FILE, train_gate

@@ -24,7 +24,7 @@ from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import Job, work_through
+from encore.runs.worker import Job, work_through
 from tests.worlds.buckets import (
     fail_after,
     killed_machine,

@@ -18,7 +18,7 @@ from encore.core import terminal
 from encore.data.pairs import read_pairs
 from encore.data.rating_runs import run_status
 from encore.data.study import open_study
-from encore.runs.run_files import ShardState
+from encore.runs.shard_files import ShardState
 from tests.cli.conftest import NUM_PAIRS
 from tests.golden.command_line import ENVIRONMENT
 from tests.worlds.judges import ScriptedJudge

@@ -13,7 +13,7 @@ import pytest
 from encore.core.errors import EncoreError
 from encore.core.file_lock import file_lock, lock_descriptor
 from encore.data.study import changed_study, open_study
-from encore.runs.shard_runner import shard_lock
+from encore.runs.worker import shard_lock
 from tests.worlds.studies import create_study
 
 #: What may stand in place of a lock: id of a process, and a host that is gone.
@@ -91,7 +91,7 @@ def refuse(*_):
     raise OSError(errno.ENOSYS, "Function not implemented")
 
 fcntl.flock = refuse
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.runs.test_sharded_runs import make_job
 from pathlib import Path
 

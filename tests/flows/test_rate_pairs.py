@@ -26,7 +26,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
-from encore.runs import run_files
+from encore.runs import shard_files
 from flows.rate_pairs import rate_pairs
 from tasks.rate import ShardAttempts
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
@@ -199,14 +199,14 @@ def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
 def test_a_shard_that_cannot_be_written_is_red_and_so_is_the_stage(
     study: Path, rating: RatingOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = run_files.publish
+    publish = shard_files.publish
 
     def publish_on_a_full_disk(temporary: Path, path: Path) -> None:
         if path.name.startswith("shard-00001."):
             raise OSError(errno.ENOSPC, "No space left on device")
         publish(temporary, path)
 
-    monkeypatch.setattr(run_files, "publish", publish_on_a_full_disk)
+    monkeypatch.setattr(shard_files, "publish", publish_on_a_full_disk)
     state = run_flow(study, rating())
     tasks = tasks_of(state)
     message = tasks["shard 1"].state.message

@@ -16,7 +16,7 @@ from encore.judges.base import SERVER_ERROR, UNREADABLE_ANSWER, Reply, Usage
 from encore.judges.http_protocol import PromptFailedError
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_rating import ShardRater
-from encore.runs import run_files
+from encore.runs import shard_files
 from tests.golden.command_line import encore
 from tests.judges.hostile_server import KEY, HostileServer, serving
 from tests.judges.test_http_judge import QUESTIONS, TEXT, opened, rate
@@ -348,7 +348,7 @@ def test_a_retry_replaces_the_files_that_a_crash_of_another_one_left(tmp_path, m
         study, _ = study_with_failed_prompts(tmp_path, server)
         server.fault = ""
         with monkeypatch.context() as crashing:
-            crashing.setattr(run_files, "publish", _publish_and_crash)
+            crashing.setattr(shard_files, "publish", _publish_and_crash)
             assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 3
         assert SERVER_ERROR in {row["null_reason"] for row in rows_of(study)}  # the older file
         assert rate(study, server, *SMALL, "--retry-failed-prompts").code == 0

@@ -16,7 +16,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_judge import ServedJudge
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_run, rate, rate_run
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.worlds.studies import numbered_pairs, study_of
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]

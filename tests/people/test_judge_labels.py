@@ -23,7 +23,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.people.judge_labels import LabelManifest, judge_labels
 from encore.people.people_options import LabelsConfig
 from encore.people.rule_agreement import label_agreement
-from encore.runs.run_files import run_status
+from encore.runs.shard_files import run_status
 from encore.training.training_examples import read_examples
 from encore.warehouse import open_ratings
 from tests.golden.command_line import encore

@@ -24,7 +24,7 @@ from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.perf import harness
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_rules

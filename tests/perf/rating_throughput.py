@@ -30,7 +30,7 @@ from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.perf import harness
 from tests.worlds.tiny_judge import make_tiny_judge
 

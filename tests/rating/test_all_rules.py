@@ -17,8 +17,8 @@ from encore.judges.base import NO_USAGE, Decoding, Reply
 from encore.rating.prompts import RatingPrompt
 from encore.rating.replies import read_answers
 from encore.rating.reply_journal import ReplyJournal
-from encore.runs.run_files import journal_path
-from encore.runs.shard_runner import work_through
+from encore.runs.shard_files import journal_path
+from encore.runs.worker import work_through
 from encore.tables.pair_details import pair_in_run
 from tests.rating.conftest import NUM_PAIRS
 from tests.rating.test_rating_run import RULES, config, identity_in, opened, ratings

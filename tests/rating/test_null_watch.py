@@ -9,8 +9,8 @@ import pytest
 from encore.data.rating_runs import status
 from encore.rating.null_watch import NoRatingsError, NullWatch
 from encore.rating.reply_journal import ReplyJournal
-from encore.runs.run_files import journal_path
-from encore.runs.shard_runner import work_through
+from encore.runs.shard_files import journal_path
+from encore.runs.worker import work_through
 from tests.golden.command_line import encore
 from tests.judges.hostile_server import KEY, HostileServer, serving
 from tests.judges.test_http_judge import over

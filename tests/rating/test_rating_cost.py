@@ -13,7 +13,7 @@ from encore.demo import DATA_PATHS
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_cost import TokenCounts, _num_computed, count_tokens, kv_block_size
 from encore.rating.rating_run import RatingRun
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge
 

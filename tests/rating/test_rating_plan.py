@@ -17,7 +17,7 @@ from encore.rating import rating_run
 from encore.rating.rating_options import PlanRateConfig, RatingConfig
 from encore.rating.rating_plan import LayoutCost, RatingPlan, plan_rating
 from encore.rating.rating_run import RatingResult, rate
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.rating.test_rating_run import opened
 from tests.worlds.judges import ScriptedJudge

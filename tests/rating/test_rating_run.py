@@ -30,7 +30,7 @@ from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
-from encore.runs.shard_runner import RunReport, work_through
+from encore.runs.worker import RunReport, work_through
 from tests.rating.conftest import NUM_PAIRS
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge, hashed_score

@@ -19,8 +19,8 @@ from encore.rating.prompts import Question
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingResult, RatingRun, open_run
 from encore.rating.reply_journal import ReplyJournal
-from encore.runs.run_files import journal_path
-from encore.runs.shard_runner import work_through
+from encore.runs.shard_files import journal_path
+from encore.runs.worker import work_through
 from tests.rating.conftest import NUM_PAIRS
 from tests.worlds.judges import ScriptedJudge, hashed_score
 from tests.worlds.studies import without_run_options

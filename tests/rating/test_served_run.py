@@ -17,7 +17,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.rating import shard_rating
 from encore.rating.rating_options import EngineOptions
 from encore.rating.rating_run import open_rating_judge
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.judges.standin_vllm import Standin
 from tests.rating.conftest import NUM_PAIRS
 from tests.rating.served_driver import rate_with_standins

@@ -13,7 +13,7 @@ from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rating.spending import SpendingLimit
-from encore.runs.shard_runner import RunReport, work_through
+from encore.runs.worker import RunReport, work_through
 from tests.rating.conftest import NUM_PAIRS
 from tests.worlds.judges import ScriptedJudge
 

@@ -21,8 +21,8 @@ from encore.data.study import open_study
 from encore.rating import rating_run, stop_rules
 from encore.rating.rating_options import PricesConfig, RatingConfig, RatingRunOptions
 from encore.rating.rating_run import rate
-from encore.runs.run_files import ShardState
-from encore.runs.shard_runner import RunReport
+from encore.runs.shard_files import ShardState
+from encore.runs.worker import RunReport
 from encore.weighting.weigh import weights
 from tests.golden.command_line import Finished, encore
 from tests.worlds.judges import ScriptedJudge

@@ -18,7 +18,7 @@ from encore.people.people_options import AnnotateExportConfig, AnnotateImportCon
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.reports.write_report import report
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.people.answering import save_pages
 from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
 from tests.worlds.studies import write_lines

@@ -16,7 +16,7 @@ from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.rules import probe_effects, rule_probe
 from encore.rules.probe_record import read_probe
-from encore.runs.shard_runner import work_through
+from encore.runs.worker import work_through
 from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
 from tests.worlds.studies import create_study, file_digests, write_rules
 

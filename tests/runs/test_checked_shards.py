@@ -13,10 +13,10 @@ import pytest
 
 from encore.core.files import file_sha256
 from encore.runs import checked_shards
-from encore.runs import run_files as runs
+from encore.runs import shard_files as runs
 from encore.runs.checked_shards import CHECKED_FILE
-from encore.runs.run_files import RunStatus, run_status
-from encore.runs.shard_runner import Job, work_through
+from encore.runs.shard_files import RunStatus, run_status
+from encore.runs.worker import Job, work_through
 from tests.runs.test_sharded_runs import SquareManifest, make_job
 from tests.worlds.studies import flip_bit, shard_path
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from encore.core.errors import EncoreError, EnginesDiedError, JudgeUnavailableError, is_engine_dead
-from encore.runs.run_files import ShardTable
-from encore.runs.run_manifest import Shard
-from encore.runs.shard_runner import Job, ReportRows, work_through
+from encore.runs.manifest import Shard
+from encore.runs.shard_files import ShardTable
+from encore.runs.worker import Job, ReportRows, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, make_job, make_manifest, squares, states
 
 pytestmark = pytest.mark.timeout(60)

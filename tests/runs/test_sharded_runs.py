@@ -23,11 +23,11 @@ import pytest
 from encore.core import versions
 from encore.core.errors import EncoreError, EveryShardError, GenerationInterruptedError, InputError
 from encore.core.reporting import Reporter
-from encore.runs import shard_listing, shard_runner
+from encore.runs import shard_listing, worker
 from encore.runs.identity import run_key_of
-from encore.runs.run_files import ShardTable, run_status, write_shard
-from encore.runs.run_manifest import RunManifest, Shard, choose_run, claim_folder
-from encore.runs.shard_runner import Job, ReportRows, work_on, work_through
+from encore.runs.manifest import RunManifest, Shard, choose_run, claim_folder
+from encore.runs.shard_files import ShardTable, run_status, write_shard
+from encore.runs.worker import Job, ReportRows, work_on, work_through
 from tests.worlds.studies import shard_path
 
 NUM_PAIRS, SHARD_SIZE = 12, 4  # three shards of 4 pairs
@@ -398,18 +398,18 @@ def test_the_engine_starts_only_for_open_shards_among_the_named_ones(tmp_path):
 def test_a_shard_finished_before_the_lock_was_taken_is_not_computed(tmp_path, monkeypatch):
     """Another process writes the shard between the first check and the lock."""
     job = make_job(tmp_path, compute=lambda *_: pytest.fail("computed twice"))
-    shard, lock = job.manifest.shards[0], shard_runner.shard_lock
+    shard, lock = job.manifest.shards[0], worker.shard_lock
 
     def write_and_lock(run_dir: Path, index: int) -> Any:
         write_shard(job.run_dir, job.manifest, shard, squares(shard))
         return lock(run_dir, index)
 
-    monkeypatch.setattr(shard_runner, "shard_lock", write_and_lock)
+    monkeypatch.setattr(worker, "shard_lock", write_and_lock)
     assert work_on(job, shard).action == "reused"
 
 
 def _hold_lock(run_dir: Path, is_locked: Any, may_end: Any) -> None:
-    with shard_runner.shard_lock(run_dir, 1) as is_mine:
+    with worker.shard_lock(run_dir, 1) as is_mine:
         assert is_mine
         is_locked.set()
         may_end.wait(60)
@@ -431,7 +431,7 @@ def test_a_shard_of_another_process_is_waited_for_and_taken_over_when_it_dies(
         holder.kill()
         holder.join()
 
-    monkeypatch.setattr(shard_runner.time, "sleep", kill)
+    monkeypatch.setattr(worker.time, "sleep", kill)
     assert work_through(job).summary == "3 squared, 0 reused, 0 failed"
     assert "waiting for another process that works on shards 1" in caplog.text
 

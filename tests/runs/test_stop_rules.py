@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from encore.runs.run_files import ShardState, ShardTable, run_status
-from encore.runs.run_manifest import Shard
-from encore.runs.shard_runner import Job, ReportRows, work_through
+from encore.runs.manifest import Shard
+from encore.runs.shard_files import ShardState, ShardTable, run_status
 from encore.runs.stop_rule import NEVER_STOP, EarlyStop
+from encore.runs.worker import Job, ReportRows, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, SquareManifest, make_manifest, squares
 
 NUM_SHARDS = 8

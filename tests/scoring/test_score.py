@@ -16,7 +16,7 @@ from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES
 from encore.data.study import open_study
 from encore.model.open_model import OpenedModel, open_reward_model
-from encore.runs.run_files import run_status
+from encore.runs.shard_files import run_status
 from encore.scoring import scoring_run
 from encore.scoring.head_scores import ScoreManifest
 from encore.scoring.scoring_options import ScoringConfig

@@ -23,7 +23,7 @@ from encore.exports.write_export import export_model
 from encore.model.open_model import open_reward_model
 from encore.people.guardrail import measure_guardrail
 from encore.people.people_options import GuardConfig
-from encore.runs.run_files import run_status
+from encore.runs.shard_files import run_status
 from encore.scoring.head_accuracy import head_accuracies
 from encore.scoring.head_scores import ScoreManifest, read_head_scores
 from encore.training.baselines.gate import train_gate

@@ -22,11 +22,11 @@ from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import RatingRun, open_run
 from encore.rules.pool import PoolRule, write_pool
-from encore.runs import run_files
+from encore.runs import shard_files
 from encore.runs.identity import run_key_of
-from encore.runs.run_files import ShardState, ShardTable
-from encore.runs.run_manifest import Shard, claim_folder
-from encore.runs.shard_runner import work_through
+from encore.runs.manifest import Shard, claim_folder
+from encore.runs.shard_files import ShardState, ShardTable
+from encore.runs.worker import work_through
 from tests.worlds.judges import ScriptedJudge
 
 # --- pairs --------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def write_shard(
     run_dir.mkdir(parents=True, exist_ok=True)
     num_nulls = table["rating"].null_count
     footer = {"num_ratings": table.num_rows - num_nulls, "num_nulls": num_nulls}
-    return run_files.write_shard(run_dir, manifest, shard, ShardTable(table=table, footer=footer))
+    return shard_files.write_shard(run_dir, manifest, shard, ShardTable(table=table, footer=footer))
 
 
 def shard_path(run_dir: Path, index: int) -> Path:

@@ -1,6 +1,6 @@
 """Verdicts of an LLM judge: it names the better answer of each pair, in both orders.
 
-A judging is a sharded run (`encore.runs.run_files`) whose manifest is ``judging.json``.
+A judging is a sharded run (`encore.runs.shard_files`) whose manifest is ``judging.json``.
 
 Suffixes: P pairs, 2 orders (the chosen answer first, the rejected one first).
 """
@@ -27,9 +27,9 @@ from encore.core.reporting import SILENT, Reporter
 from encore.core.versions import package_versions
 from encore.judges.base import Decoding, Judge, ask_judge, encode_prompts
 from encore.runs.identity import run_identity, run_key_of
-from encore.runs.run_files import ShardTable, run_status
-from encore.runs.run_manifest import JudgedManifest, Shard
-from encore.runs.shard_runner import Job, ReportRows, raise_for_failed_shards, work_through
+from encore.runs.manifest import JudgedManifest, Shard
+from encore.runs.shard_files import ShardTable, run_status
+from encore.runs.worker import Job, ReportRows, raise_for_failed_shards, work_through
 
 ORDERS = ("chosen-first", "rejected-first")
 

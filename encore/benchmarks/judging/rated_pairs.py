@@ -30,7 +30,7 @@ from encore.data.study import Study, is_study, open_study
 from encore.judges.base import Judge
 from encore.rating.rating_options import RatingRunOptions
 from encore.rating.rating_run import open_run
-from encore.runs.shard_runner import raise_for_failed_shards, work_through
+from encore.runs.worker import raise_for_failed_shards, work_through
 from encore.warehouse import PairRatings, open_ratings, open_warehouse, read_pair_ratings
 from encore.weighting.composed_ratings import pair_credits
 from encore.weighting.weight_vector import Origin as WeightsOrigin

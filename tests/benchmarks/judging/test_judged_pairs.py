@@ -21,7 +21,7 @@ from encore.benchmarks.judging.pairwise_protocol import (
 from encore.benchmarks.judging.verdict_summary import single_order_credits, summarize, verdict_notes
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.judges.base import Reply
-from encore.runs.run_files import run_status
+from encore.runs.shard_files import run_status
 from tests.benchmarks.judging.scripted import (
     PAIRS,
     VERDICTS,

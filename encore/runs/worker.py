@@ -1,7 +1,8 @@
 """Work through a sharded run. Rating, scoring and judging give a function from shard to table.
 
 This module locks shards, records failures, waits for other processes, takes over from killed ones,
-and reports progress. A lock only saves work: `encore.runs.run_files` reads from files what is done.
+and reports progress. A lock only saves work: what is done is read from files
+(`encore.runs.shard_files`).
 
     class MyManifest(RunManifest): ...  # key field, rows per pair, command
 
@@ -42,9 +43,9 @@ from encore.core.folder_watches import claim_for_work
 from encore.core.leftovers import is_left_behind
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
-from encore.runs import run_files as runs
-from encore.runs.run_files import ShardState, ShardTable
-from encore.runs.run_manifest import RunManifest, Shard, check_folder, claim_folder
+from encore.runs import shard_files as runs
+from encore.runs.manifest import RunManifest, Shard, check_folder, claim_folder
+from encore.runs.shard_files import ShardState, ShardTable
 from encore.runs.shard_listing import ShardListing
 from encore.runs.stop_rule import NEVER_STOP, EarlyStop, StopRule
 

@@ -1,8 +1,8 @@
 """A sharded run on disk: one verified file per shard.
 
-Long work is done shard by shard (`encore.runs.shard_runner`). A run's folder holds:
+Long work is done shard by shard (`encore.runs.worker`). A run's folder holds:
 
-    run.json                        the manifest (`encore.runs.run_manifest`)
+    run.json                        the manifest (`encore.runs.manifest`)
     shard-00003.<digest>.parquet    the rows of one shard
     took-00003.json                 the cost of a shard (calls, tokens, seconds) and its counts
     failed-00003.json               the error of the last failed attempt at a shard
@@ -43,7 +43,7 @@ from encore.core.errors import NO_ROOM, EncoreError, EveryShardError
 from encore.core.files import file_sha256, publish, remove_file, temporary_path, write_json
 from encore.core.versions import package_versions
 from encore.runs.checked_shards import CheckedFooters, read_checked, record_checked
-from encore.runs.run_manifest import (
+from encore.runs.manifest import (
     FOOTER_KEY,
     Manifest,
     RunManifest,
