@@ -76,6 +76,7 @@ class ServerProcess:
     ) -> ServerProcess:
         """Start a command as a server whose output goes to a file."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
+        keeper = _started_keeper()  # first, so that a driver killed here leaves no server
         with log_path.open("ab") as log:  # a server that is started again goes on in it
             process = subprocess.Popen(  # noqa: S603 - the command is made here
                 command,
@@ -85,7 +86,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is this process's to pass on
             )
-        keeper = _started_keeper(process.pid)
+        _name_group(keeper, process.pid)
         return cls(url=url, log_path=log_path, process=process, keeper=keeper, api_key=api_key)
 
     def loss(self, *, silence_seconds: float, stalled_seconds: float) -> str:
@@ -98,7 +99,8 @@ class ServerProcess:
         if self.process.poll() is not None:
             return self.ending
         if self.keeper.poll() is not None:  # somebody killed it
-            self.keeper = _started_keeper(self.process.pid)
+            self.keeper = _started_keeper()
+            _name_group(self.keeper, self.process.pid)
         if self.get("/health") is not None:
             self.is_healthy, self.answered_at = True, time.monotonic()
             return self._stall(stalled_seconds)
@@ -179,19 +181,23 @@ class ServerProcess:
             os.killpg(self.process.pid, number)
 
 
-def _started_keeper(group: int) -> subprocess.Popen[bytes]:
+def _started_keeper() -> subprocess.Popen[bytes]:
     """Start the process that ends a group of processes if this process is killed."""
-    keeper = subprocess.Popen(  # noqa: S603 - the command is made here
+    return subprocess.Popen(  # noqa: S603 - the command is made here
         [sys.executable, "-I", str(_KEEPER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def _name_group(keeper: subprocess.Popen[bytes], group: int) -> None:
+    """Tell a keeper which group of processes it ends."""
     assert keeper.stdin is not None
-    keeper.stdin.write(f"{group}\n".encode())
-    keeper.stdin.flush()
-    return keeper
+    with contextlib.suppress(BrokenPipeError):  # somebody killed it; `loss` replaces it
+        keeper.stdin.write(f"{group}\n".encode())
+        keeper.stdin.flush()
 
 
 def _without_prefix(line: str) -> str:

@@ -122,6 +122,8 @@ def test_runs_share_servers_of_the_pool_of_which_one_is_killed_and_the_driver_to
     farm._with_logs(lambda: wait_until(lambda: len(farm.server_runs()) == 3, seconds=60))
     farm.workers["coordinator"].kill(with_worker=False)
     assert farm.wait_for(run, seconds=60)["state_type"] == "CRASHED"
+    third_server = farm.server_runs()[-1]["id"]  # a run ends the servers that answered none
+    farm._with_logs(lambda: wait_until(lambda: farm.api.artifacts(third_server), seconds=60))
     farm.control.order(seconds=0.1)
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
