@@ -87,7 +87,11 @@ def publish_pairs(report: IngestReport) -> None:
 def publish_failed_shards(failures: Mapping[int, str], *, study: Path) -> None:
     """Publish a table of the shards that failed, also if there are none."""
     rows = [
-        {"shard": index, "error": error, "how to rerun": f"run again, or with shard=[{index}]"}
+        {
+            "shard": index,
+            "error": error,
+            "how to rerun": f'run again, or with how={{"shard": [{index}]}}',
+        }
         for index, error in failures.items()
     ]
     _publish("failed-shards", study, rows, f"{len(failures)} shards failed.")

@@ -163,7 +163,7 @@ def _rate(
     reporter: Reporter,
 ) -> dict[str, _Rated]:
     """Rate every form; forms of responses are the sources of one study."""
-    # A judge that refuses is a finding.
+    # A judge that refuses is a finding: no null stops the run.
     how = RatingRunOptions(**{**dict(engines), "allow_nulls": True})
 
     def rate(name: str, sources: _Forms, config: RatingConfig) -> dict[str, _Rated]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import threading
 import time
@@ -160,7 +161,7 @@ def test_a_shard_whose_generation_times_out_fails_alone(
     assert "passed its limit of 10 s" in failed.detail
     table = artifact("failed-shards", study)
     assert "passed its limit of 10 s" in table.data
-    assert f"shard=[{failed.index}]" in table.data
+    assert json.loads(table.data)[0]["how to rerun"].endswith(f'how={{"shard": [{failed.index}]}}')
 
 
 def test_a_shard_that_fails_is_tried_again_and_without_retries_fails_alone(
