@@ -139,6 +139,7 @@ class HttpServers:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._loop.close()
 
     def rows(self) -> list[dict[str, object]]:
         """Return a row per server for people: address, state, prompts, speed, requests at work."""

@@ -165,12 +165,14 @@ class RewardClient:
         return self._run(self._send("POST", path, json.dumps(body).encode())).result()
 
     def close(self) -> None:
-        """Close the connections and end the thread. A later call opens them again."""
+        """Cancel open requests, close the connections, end the thread.
+
+        A later call opens them again.
+        """
         with self._lock:
             loop, thread, pools, self._loop = self._loop, self._thread, self._pools, None
         if loop is not None and thread is not None:
-            for pool in pools:
-                asyncio.run_coroutine_threadsafe(pool.aclose(), loop).result()
+            asyncio.run_coroutine_threadsafe(_end_requests(pools), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
@@ -263,6 +265,16 @@ class RewardClient:
         except ValueError as error:
             raise InputError(f"{self.url}{path}: an answer that is not JSON: {error}") from error
         raise InputError(f"{self.url}{path}: {problem}")
+
+
+async def _end_requests(pools: Sequence[httpcore.AsyncConnectionPool]) -> None:
+    """Cancel the requests of this event loop, wait for their end, and close the connections."""
+    requests = asyncio.all_tasks() - {asyncio.current_task()}
+    for request in requests:
+        request.cancel()
+    await asyncio.gather(*requests, return_exceptions=True)
+    for pool in pools:
+        await pool.aclose()
 
 
 def shared_client(url: str | None = None) -> RewardClient:

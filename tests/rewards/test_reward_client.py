@@ -8,6 +8,7 @@ import copy
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -235,6 +236,22 @@ def test_a_server_that_stays_away_is_an_error_after_the_time_limit_and_never_a_r
         pytest.raises(RewardUnavailableError, match="status 503: busy"),
     ):
         client.score(texts("a"))
+
+
+@pytest.mark.timeout(60)
+def test_a_client_that_is_closed_cancels_its_open_requests():
+    def never(_body: Any) -> Response:
+        is_closed.wait()
+        return PlainTextResponse("late")
+
+    is_closed = threading.Event()
+    with scripted(never) as (client, server):
+        future = client.submit(texts("a"))
+        while not server.bodies:
+            time.sleep(0.01)
+        client.close()
+        is_closed.set()
+    assert future.cancelled()
 
 
 @pytest.mark.timeout(60)
