@@ -207,7 +207,39 @@ class JudgeIdentity:
     engine_args: Mapping[str, bool | int | float | str]
 
 
-class Judge(Protocol):
+class AskedJudge(Protocol):
+    """The one method by which prompts are asked, of a judge or of a wrapper around one."""
+
+    def reply(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        decoding: Decoding,
+        on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
+        sessions: Sequence[str] = (),
+        num_answered: int | None = None,
+    ) -> list[Reply]:
+        """Return the replies in the order of the prompts. Any thread may call it.
+
+        An exception during the generation, also one raised by ``on_progress``, discards the
+        engine; the next call starts a new one.
+
+        Args:
+            prompts: Prompts to reply to.
+            decoding: Way in which the judge answers.
+            on_progress: Receives the number of finished replies.
+            on_reply: Receives each reply as it arrives, also before an exception, in the thread
+                of the caller.
+            sessions: A name per prompt. Prompts with the same beginning have the same name, so
+                that a router can send them to one server. Empty if there are no names.
+            num_answered: Number of the caller's prompts that have an answer already. With it, a
+                server's judge sets a prompt aside that keeps failing: its reply has the reason
+                `SERVER_ERROR`. None: such a prompt is an error.
+        """
+
+
+class Judge(AskedJudge, Protocol):
     """Judge: prompts in, replies out. The model is loaded by `start` or the first `reply`."""
 
     @property
@@ -225,10 +257,6 @@ class Judge(Protocol):
     @property
     def is_remote(self) -> bool:
         """True if another machine replies, perhaps for money: a check of the judge asks it."""
-
-    @property
-    def keeps_replies(self) -> bool:
-        """True if each reply is kept in a file at once, so that no crash loses it."""
 
     @property
     def num_engines(self) -> int:
@@ -254,34 +282,6 @@ class Judge(Protocol):
             JudgeUnavailableError: The model or its engine cannot be loaded.
         """
 
-    def reply(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        decoding: Decoding,
-        on_progress: ProgressHook,
-        on_reply: ReplyHook = ignore_reply,
-        sessions: Sequence[str] = (),
-        num_answered: int | None = None,
-    ) -> list[Reply]:
-        """Return the replies in the order of the prompts. Any thread may call it.
-
-        An exception during the generation, also one raised by ``on_progress``, discards the
-        engine; the next call starts a new one.
-
-        Args:
-            prompts: Prompts to reply to.
-            decoding: Way in which the judge answers.
-            on_progress: Receives the number of finished replies.
-            on_reply: Receives each reply as it arrives, also before an exception, in the thread
-                of the caller. A judge that is not remote need not call it.
-            sessions: A name per prompt. Prompts with the same beginning have the same name, so
-                that a router can send them to one server. Empty if there are no names.
-            num_answered: Number of the caller's prompts that have an answer already. With it, a
-                server's judge sets a prompt aside that keeps failing: its reply has the reason
-                `SERVER_ERROR`. None: such a prompt is an error.
-        """
-
     def close(self) -> None:
         """Release the engine's memory and processes."""
 
@@ -302,38 +302,34 @@ def encode_prompts(
 
 
 def ask_judge(
-    judge: Judge,
+    judge: AskedJudge,
     prompts: Sequence[Prompt | None],
     *,
     decoding: Decoding,
     on_progress: ProgressHook,
-    on_reply: ReplyHook = ignore_reply,
     sessions: Sequence[str] = (),
     num_answered: int | None = None,
 ) -> list[Reply | None]:
     """Return a judge's reply to each prompt, and None for each prompt that is None.
 
     Args:
-        judge: The judge to ask.
+        judge: The judge to ask, or a wrapper around it.
         prompts: Prompts from `encode_prompts`, None for texts that are too long.
         decoding: Way in which the judge answers.
         on_progress: Receives the number of finished replies.
-        on_reply: Receives each reply as it arrives, as for `Judge.reply`.
-        sessions: A name per prompt, as for `Judge.reply`.
-        num_answered: Number of prompts answered before, as for `Judge.reply`.
+        sessions: A name per prompt, as for `AskedJudge.reply`.
+        num_answered: Number of prompts answered before, as for `AskedJudge.reply`.
     """
     askable = {index: prompt for index, prompt in enumerate(prompts) if prompt is not None}
     replies: list[Reply | None] = [None] * len(prompts)
-    indices = list(askable)
     if askable:
         answers = judge.reply(
             list(askable.values()),
             decoding=decoding,
             on_progress=on_progress,
-            on_reply=lambda position, reply: on_reply(indices[position], reply),
-            sessions=[sessions[index] for index in indices] if sessions else (),
+            sessions=[sessions[index] for index in askable] if sessions else (),
             num_answered=num_answered,
         )
-        for index, reply in zip(indices, answers, strict=True):
+        for index, reply in zip(askable, answers, strict=True):
             replies[index] = reply
     return replies

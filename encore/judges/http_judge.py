@@ -91,7 +91,7 @@ class HttpJudge:
 
     #: The server computes on another machine, so two shards are rated at the same time.
     is_on_cpu = False
-    is_remote = keeps_replies = True
+    is_remote = True
     #: True if `set_servers` replaces servers while the judge is at work.
     servers_change = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,7 +39,7 @@ class LocalJudge(ABC):
     #: Engine arguments that change speed or memory but no reply. The run key leaves them out, so
     #: that a run may continue on another machine.
     SPEED_ARGS: ClassVar[frozenset[str]] = frozenset()
-    is_remote = keeps_replies = False
+    is_remote = False
     num_engines = 1
     wait_seconds = 0.0
 
@@ -96,25 +96,33 @@ class LocalJudge(ABC):
         *,
         decoding: Decoding,
         on_progress: ProgressHook,
-        on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - a call can be made again for nothing
-        sessions: Sequence[str] = (),  # noqa: ARG002 - one engine
-        num_answered: int | None = None,  # noqa: ARG002 - no prompt fails alone
+        on_reply: ReplyHook = ignore_reply,
+        **_options: Any,
     ) -> list[Reply]:
-        """Return the replies in prompt order. Threads wait for each other."""
+        """Return the replies in prompt order. Threads wait for each other.
+
+        The other options are for servers: there is one engine, and no prompt fails alone.
+        """
         token_ids = [prompt for prompt in prompts if not isinstance(prompt, str)]
         assert len(token_ids) == len(prompts), "encode_prompts returns token ids for this judge"
+        replies: dict[int, Reply] = {}
         with self._lock:
             on_progress(0)
             if self._engine is None:
                 self._engine = self._load()
             try:
                 on_progress(0)
-                return self._generate(token_ids, decoding, on_progress)
+                for finished in self._generate(token_ids, decoding):
+                    replies |= finished
+                    for index, reply in finished.items():
+                        on_reply(index, reply)
+                    on_progress(len(replies))
             except BaseException:
                 # An interrupted vLLM keeps its unfinished requests and its next call never
                 # returns, so the engine is discarded after every error.
                 self._discard()
                 raise
+        return [replies[index] for index in range(len(prompts))]
 
     def close(self) -> None:
         """Release the engine's memory and processes."""
@@ -127,9 +135,9 @@ class LocalJudge(ABC):
 
     @abstractmethod
     def _generate(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
-    ) -> list[Reply]:
-        """Return the replies of the loaded engine, in prompt order."""
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding
+    ) -> Iterator[Mapping[int, Reply]]:
+        """Yield the replies of the loaded engine as they are finished, by their prompt's index."""
 
     def _discard(self) -> None:
         """Release the engine."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.transformers_loading import load_weights
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
+from encore.judges.base import Decoding, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
@@ -60,17 +60,14 @@ class TransformersJudge(LocalJudge):
         super().check(decoding)
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
-    ) -> list[Reply]:
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding
+    ) -> Iterator[dict[int, Reply]]:
         order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
         answer = self._label_batch if decoding.kind == "expected" else self._generate_batch
-        replies: dict[int, Reply] = {}
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            batch_replies = answer([prompts[index] for index in batch], decoding)
-            replies.update(zip(batch, batch_replies, strict=True))
-            on_progress(len(replies))
-        return [replies[index] for index in range(len(prompts))]
+            replies = answer([prompts[index] for index in batch], decoding)
+            yield dict(zip(batch, replies, strict=True))
 
     def _padded(self, prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Any]:
         """Pad prompts on the left, so that the last token of each is in the last column."""

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
 import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.extras import install_command, pip_source
 from encore.core.settings import load_settings, prepare_environment
 from encore.core.transformers_loading import loading_errors
-from encore.judges.base import Decoding, ProgressHook, Reply, Usage, label_reply
+from encore.judges.base import Decoding, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
 
@@ -99,23 +98,28 @@ class VllmJudge(LocalJudge):
         return args | self.config.engine_args
 
     def _generate(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, on_progress: ProgressHook
-    ) -> list[Reply]:
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding
+    ) -> Iterator[dict[int, Reply]]:
         from vllm.inputs import TokensPrompt
 
-        outputs = self._engine.generate(
-            [TokensPrompt(prompt_token_ids=list(ids)) for ids in prompts],
-            self._sampling(decoding),
-            use_tqdm=_progress_class(on_progress),
-        )
-        return [self._read(output, decoding) for output in outputs]
+        engine, sampling = self._engine.llm_engine, self._sampling(decoding)
+        for index, ids in enumerate(prompts):
+            engine.add_request(str(index), TokensPrompt(prompt_token_ids=list(ids)), sampling)
+        while engine.has_unfinished_requests():
+            finished = [output for output in engine.step() if output.finished]
+            if finished:
+                yield {int(o.request_id): self._read(o, decoding) for o in finished}
 
     def _sampling(self, decoding: Decoding) -> Any:
         """Return vLLM's sampling parameters for a decoding."""
         from vllm import SamplingParams
-        from vllm.sampling_params import StructuredOutputsParams
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        options: dict[str, Any] = {"temperature": 0.0, "max_tokens": decoding.max_new_tokens}
+        options: dict[str, Any] = {
+            "temperature": 0.0,
+            "max_tokens": decoding.max_new_tokens,
+            "output_kind": RequestOutputKind.FINAL_ONLY,
+        }
         if decoding.kind == "choice" and decoding.num_scores:
             options["structured_outputs"] = StructuredOutputsParams(regex=decoding.scores_pattern)
         elif decoding.kind == "choice":
@@ -203,29 +207,3 @@ def _without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _progress_class(on_progress: ProgressHook) -> Callable[..., Any]:
-    """Return a tqdm class that prints nothing and reports the number of finished replies."""
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    class SilentProgress(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self._started = time.monotonic()
-            self._counts_replies = not args  # with an iterable, it counts added prompts
-            kwargs |= {"file": io.StringIO(), "mininterval": 1e9}
-            super().__init__(*args, **kwargs)
-
-        @property
-        def format_dict(self) -> dict[str, Any]:
-            return {"elapsed": max(time.monotonic() - self._started, 1e-9)}
-
-        def display(self, *_args: Any, **_kwargs: Any) -> bool:
-            return True
-
-        def update(self, n: float | None = 1) -> None:
-            super().update(n)
-            if self._counts_replies:
-                on_progress(int(self.n))
-
-    return SilentProgress

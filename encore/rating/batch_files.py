@@ -62,7 +62,6 @@ class BatchJudge:
     tokenizer: None = field(default=None, init=False)
     is_on_cpu: bool = field(default=True, init=False)  # nothing to wait for, so one shard at a time
     is_remote: bool = field(default=False, init=False)
-    keeps_replies: bool = field(default=False, init=False)
     num_engines: int = field(default=1, init=False)
     wait_seconds: float = field(default=0.0, init=False)
 
@@ -114,13 +113,11 @@ class BatchJudge:
         self,
         prompts: Sequence[Prompt],
         *,
-        decoding: Decoding,  # noqa: ARG002 - the requests were written with it
         on_progress: ProgressHook,
-        on_reply: ReplyHook = ignore_reply,  # noqa: ARG002 - the files keep the replies
-        sessions: Sequence[str] = (),  # noqa: ARG002 - nothing is sent
-        num_answered: int | None = None,  # noqa: ARG002 - a missing answer can be asked for
+        on_reply: ReplyHook = ignore_reply,
+        **_options: Any,
     ) -> list[Reply]:
-        """Return the replies in the files.
+        """Return the replies in the files, whose requests were written with all options.
 
         Raises:
             EncoreError: The files lack an answer.
@@ -135,8 +132,11 @@ class BatchJudge:
                 f"{missing_ids[0]}{reason}; --batch-file together with --batch-results writes the "
                 "requests that have none"
             )
-        on_progress(len(ids))
-        return [self.replies[custom_id] for custom_id in ids]
+        replies = [self.replies[custom_id] for custom_id in ids]
+        for index, reply in enumerate(replies):
+            on_reply(index, reply)
+        on_progress(len(replies))
+        return replies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from encore.core.errors import EveryShardError
 from encore.data.rating_runs import RETRIED_REASONS
+from encore.judges.base import AskedJudge, ProgressHook, Prompt, Reply, ReplyHook, ignore_reply
 
 #: Replies after which a run is judged, and the largest share of nulls among them.
 _MIN_REPLIES, _MAX_NULL_SHARE = 50, 0.5
@@ -71,3 +74,42 @@ class NullWatch:
                 f"{reasons.total()} of {self.num_replies} replies hold no rating ({by_reason}), "
                 f"e.g. {', '.join(map(repr, self.shown_replies))}; {advice}; --allow-nulls goes on"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedJudge:
+    """A judge that is asked no more once most of its replies hold no rating.
+
+    Attributes:
+        judge: The judge that replies.
+        watch: Counter of the run's replies.
+        null_reason_of: Function that returns why a reply holds no rating; None if it holds one.
+    """
+
+    judge: AskedJudge
+    watch: NullWatch
+    null_reason_of: Callable[[Reply], str | None]
+
+    def reply(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
+        **options: Any,
+    ) -> list[Reply]:
+        """Return the replies in the order of the prompts.
+
+        Raises:
+            NoRatingsError: Most replies hold no rating.
+        """
+
+        def count(index: int, reply: Reply) -> None:
+            self.watch.count(self.null_reason_of(reply), reply.text)
+            on_reply(index, reply)
+
+        def check(num_done: int) -> None:
+            self.watch.check()
+            on_progress(num_done)
+
+        return self.judge.reply(prompts, on_progress=check, on_reply=count, **options)

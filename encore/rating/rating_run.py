@@ -179,10 +179,8 @@ class RatingRun:
         self, spending: SpendingLimit | None, shard: Shard, report_rows: ReportRows
     ) -> ShardTable:
         pairs = self.pairs.slice(shard.start, shard.num_pairs)
-        journal = None
-        if self.judge.keeps_replies:
-            path = journal_path(self.run_dir, shard.index)
-            journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
+        path = journal_path(self.run_dir, shard.index)
+        journal = ReplyJournal.read(path, run_key=self.manifest.run_key)
         earlier: EarlierRatings | None = None
         cost_before: Mapping[str, Any] = {}
         if self.how.retry_failed_prompts:

@@ -1,10 +1,10 @@
 """Journal of the replies to one shard's prompts, kept until the shard's file is written.
 
-A server's replies cost money or hours. Each is appended to a file beside the run as it arrives. If
-the shard is not finished (an error, Ctrl-C, a crash, a spent quota), the next call reads the file
-and asks only for the rest. A line has a checksum, so a torn or damaged line is asked again. Lines
-are appended in one write, so two processes may share a file. The file outlives its process; after
-a power cut its last seconds may be missing.
+Replies cost money or hours. Each is appended to a file beside the run as it arrives. If the shard
+is not finished (an error, Ctrl-C, a crash, a spent quota), the next call reads the file and asks
+only for the rest. A line has a checksum, so a torn or damaged line is asked again. Lines are
+appended in one write, so two processes may share a file. The file outlives its process; after a
+power cut its last seconds may be missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from typing import Any
 
 from encore.core.errors import InputError
 from encore.core.number_text import counted
-from encore.judges.base import SERVER_ERROR, Prompt, Reply, Usage, prompt_digest
+from encore.judges.base import (
+    NO_USAGE,
+    SERVER_ERROR,
+    AskedJudge,
+    ProgressHook,
+    Prompt,
+    Reply,
+    ReplyHook,
+    Usage,
+    ignore_reply,
+    prompt_digest,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +51,14 @@ class ReplyJournal:
         earlier_replies: Replies of earlier calls by the digest of their prompt. The first counts.
         paid_replies: All replies of earlier calls, for their cost: those to equal prompts too, and
             those that only say what a prompt without an answer cost.
+        new_replies: Replies of this call.
     """
 
     path: Path
     run_key: str
     earlier_replies: dict[str, Reply] = field(default_factory=dict)
     paid_replies: list[Reply] = field(default_factory=list)
+    new_replies: list[Reply] = field(default_factory=list)
     _new_lines: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -73,6 +86,8 @@ class ReplyJournal:
 
     def earlier_replies_to(self, prompts: Sequence[Prompt | None]) -> dict[int, Reply]:
         """Return the replies of earlier calls by the position of their prompt."""
+        if not self.earlier_replies:
+            return {}
         replies = {
             position: self.earlier_replies.get(prompt_digest(prompt))
             for position, prompt in enumerate(prompts)
@@ -83,8 +98,12 @@ class ReplyJournal:
     def add(self, prompt: Prompt, reply: Reply) -> None:
         """Take a new reply. `flush` writes it.
 
-        A prompt that failed is asked again in the next call. Its reply is kept for its cost alone.
+        A prompt that failed is asked again in the next call. Its reply is kept for its cost alone,
+        if it has one. A reply that was paid for is kept, whatever is wrong with it.
         """
+        self.new_replies.append(reply)
+        if reply.null_reason == SERVER_ERROR and reply.usage == NO_USAGE:
+            return
         record = {
             "format": _FORMAT,
             "run_key": self.run_key,
@@ -127,6 +146,64 @@ class ReplyJournal:
         if reply.null_reason != SERVER_ERROR:
             self.earlier_replies.setdefault(record["prompt_sha256"], reply)
         self.paid_replies.append(reply)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalledJudge:
+    """A judge that is asked only for replies that a journal does not have, and writes them there.
+
+    A reply is in the file a moment after it came, also before an exception.
+
+    Attributes:
+        judge: The judge that replies.
+        journal: Journal of the shard whose prompts are asked.
+    """
+
+    judge: AskedJudge
+    journal: ReplyJournal
+
+    def reply(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
+        sessions: Sequence[str] = (),
+        num_answered: int | None = None,
+        **options: Any,
+    ) -> list[Reply]:
+        """Return the replies in the order of the prompts, those in the journal first."""
+        replies = self.journal.earlier_replies_to(prompts)
+        num_kept = len(replies)
+        for index, reply in replies.items():
+            on_reply(index, reply)
+        on_progress(num_kept)
+        open_indices = [index for index in range(len(prompts)) if index not in replies]
+
+        def keep(position: int, reply: Reply) -> None:
+            index = open_indices[position]
+            self.journal.add(prompts[index], reply)
+            on_reply(index, reply)
+
+        def flush_and_report(num_done: int) -> None:
+            self.journal.flush()
+            on_progress(num_kept + num_done)
+
+        if not open_indices:
+            return [replies[index] for index in range(len(prompts))]
+        try:
+            new_replies = self.judge.reply(
+                [prompts[index] for index in open_indices],
+                on_progress=flush_and_report,
+                on_reply=keep,
+                sessions=[sessions[index] for index in open_indices] if sessions else (),
+                num_answered=None if num_answered is None else num_answered + num_kept,
+                **options,
+            )
+        finally:
+            self.journal.flush()
+        replies |= zip(open_indices, new_replies, strict=True)
+        return [replies[index] for index in range(len(prompts))]
 
 
 def _intact_record(line: bytes) -> dict[str, Any] | None:

@@ -7,33 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from encore.core.errors import GenerationInterruptedError, ShardClosedError
+from encore.core.errors import GenerationInterruptedError
 from encore.data.schemas import RATINGS, RATINGS_EXPECTED
-from encore.judges.base import (
-    NO_USAGE,
-    SERVER_ERROR,
-    Decoding,
-    Judge,
-    Prompt,
-    Reply,
-    ask_judge,
-    total_usage,
-)
+from encore.judges.base import AskedJudge, Decoding, Judge, Prompt, Reply, ask_judge, total_usage
 from encore.rating.earlier_ratings import EarlierRatings, Key
-from encore.rating.null_watch import NullWatch
+from encore.rating.null_watch import NullWatch, WatchedJudge
 from encore.rating.prompts import PromptMaker, Question
 from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_answers, thinking_tokens
-from encore.rating.reply_journal import ReplyJournal
-from encore.rating.spending import SpendingLimit
+from encore.rating.reply_journal import JournalledJudge, ReplyJournal
+from encore.rating.spending import BudgetedJudge, SpendingLimit
 from encore.runs.manifest import Shard
 from encore.runs.shard_files import ShardTable
 from encore.runs.worker import ReportRows
@@ -68,7 +58,7 @@ class ShardRater:
         shard: Shard,
         *,
         earlier: EarlierRatings,
-        journal: ReplyJournal | None = None,
+        journal: ReplyJournal,
         spending: SpendingLimit | None = None,
         cost_before: Mapping[str, Any] = MappingProxyType({}),
         report_rows: ReportRows,
@@ -79,7 +69,7 @@ class ShardRater:
             pairs: Pairs of the shard.
             shard: The shard, for messages.
             earlier: Ratings of other runs, which need no call.
-            journal: Replies to the shard's prompts in earlier calls; None if none are kept.
+            journal: Replies to the shard's prompts in earlier calls, and those of this one.
             spending: Limit of what the run's requests may cost; None if they have none.
             cost_before: Calls and tokens of the shard that the journal does not have.
             report_rows: Function that receives the number of finished rows.
@@ -96,44 +86,53 @@ class ShardRater:
         rules_per_prompt = self.prompts.rules_per_prompt
         num_known = (len(questions) - len(open_questions)) * rules_per_prompt
         prompts, nums_cut = self._make_prompts(open_questions, lambda: report_rows(num_known))
-        kept = {} if journal is None else journal.earlier_replies_to(prompts)
         for row in earlier_rows.values():
             self.null_watch.count(row["null_reason"], row["raw_reply"])
-        self._watch_nulls(kept.values())
         watch = _ProgressWatch(
             shard=shard,
-            num_known=num_known + len(kept) * rules_per_prompt,
+            num_known=num_known,
+            num_kept=len(journal.earlier_replies_to(prompts)),
             rows_per_reply=rules_per_prompt,
-            num_replies=len(open_questions) - len(kept),
+            num_replies=len(open_questions),
             timeout_seconds=self.timeout_seconds,
             report_rows=report_rows,
             judge=self.judge,
         )
-        open_prompts = [None if i in kept else prompt for i, prompt in enumerate(prompts)]
-        sessions = [question.pair.pair_id for question in open_questions]
-        new_replies = self._ask(
-            open_prompts, sessions, journal=journal, spending=spending, watch=watch
+        replies = ask_judge(
+            self._wrapped_judge(journal, spending),
+            prompts,
+            decoding=self.decoding,
+            on_progress=watch,
+            sessions=[question.pair.pair_id for question in open_questions],
+            num_answered=num_known // rules_per_prompt,
         )
         new_rows = (
-            {**columns, "num_truncated_tokens": nums_cut[i]}
-            for i, reply in enumerate(new_replies)
-            for columns in self._answer_columns(kept.get(i, reply))
+            {**columns, "num_truncated_tokens": num_cut}
+            for reply, num_cut in zip(replies, nums_cut, strict=True)
+            for columns in self._answer_columns(reply)
         )
         rows = self._rows_in_order(questions, earlier_rows, new_rows)
-        journal_cost = _cost(journal.paid_replies if journal else [])
-        asked = [reply for reply in new_replies if reply is not None]
+        journal_cost = _cost(journal.paid_replies)
         return self._shard_table(
             rows,
-            cost_now=_cost(asked),
+            cost_now=_cost(journal.new_replies),
             cost_before={n: k + int(cost_before.get(n, 0)) for n, k in journal_cost.items()},
             seconds=watch.seconds,
             counts={
                 "num_known": num_known,
-                "num_kept": len(kept),
-                **thinking_tokens(asked, self.decoding),
-                **_counts_of_answers([*kept.values(), *asked]),
+                "num_kept": watch.num_kept,
+                **thinking_tokens(journal.new_replies, self.decoding),
+                **_counts_of_answers([reply for reply in replies if reply is not None]),
             },
         )
+
+    def _wrapped_judge(self, journal: ReplyJournal, spending: SpendingLimit | None) -> AskedJudge:
+        """Return the judge within its budget, with its journal, under the watch on nulls."""
+        judge: AskedJudge = self.judge
+        if spending is not None:
+            judge = BudgetedJudge(judge=judge, spending=spending)
+        judge = JournalledJudge(judge=judge, journal=journal)
+        return WatchedJudge(judge=judge, watch=self.null_watch, null_reason_of=self._null_reason_of)
 
     def _make_prompts(
         self, questions: Sequence[Question], on_prompt: Callable[[], None]
@@ -171,80 +170,10 @@ class ShardRater:
             rows += [{**row_by_rule[rule], **question.columns(rule)} for rule in in_order]
         return rows
 
-    def _ask(
-        self,
-        prompts: Sequence[Prompt | None],
-        sessions: Sequence[str],
-        *,
-        journal: ReplyJournal | None,
-        spending: SpendingLimit | None,
-        watch: _ProgressWatch,
-    ) -> list[Reply | None]:
-        """Return the judge's replies; each is in the journal a tenth of a second after it came.
-
-        A prompt that keeps failing has at most its cost there: if the shard fails, it is asked
-        again. One whose answers were paid for and cannot be read is not.
-        """
-        ask = partial(ask_judge, self.judge, decoding=self.decoding)
-        num_answered = watch.num_known // watch.rows_per_reply
-        if journal is None:
-            local_replies = ask(
-                prompts, sessions=sessions, num_answered=num_answered, on_progress=watch
-            )
-            self._watch_nulls(local_replies)
-            return local_replies
-
-        def keep(index: int, reply: Reply) -> None:
-            prompt = prompts[index]
-            assert prompt is not None, "only prompts have replies"
-            if reply.null_reason != SERVER_ERROR or reply.usage != NO_USAGE:
-                journal.add(prompt, reply)  # first: it was paid for, whatever is wrong with it
-            self._count(reply)
-            if spending is not None:
-                spending.add(prompt, reply)
-
-        def flush_and_report(num_done: int) -> None:
-            journal.flush()
-            self.null_watch.check()
-            watch(num_done)
-
-        def ask_group(start: int, stop: int) -> list[Reply | None]:
-            return ask(
-                prompts[start:stop],
-                sessions=sessions[start:stop],
-                num_answered=num_answered + start,
-                on_progress=lambda num_done: flush_and_report(start + num_done),
-                on_reply=lambda index, reply: keep(start + index, reply),
-            )
-
-        try:
-            if spending is None:
-                return ask_group(0, len(prompts))
-            replies: list[Reply | None] = []
-            while len(replies) < len(prompts):
-                start = len(replies)
-                with spending.group(prompts[start:]) as num_prompts:
-                    if not num_prompts:
-                        raise ShardClosedError(
-                            f"the budget is used up after {start} of {len(prompts)} prompts; "
-                            "their replies are kept for a call with a larger --budget"
-                        )
-                    replies += ask_group(start, start + num_prompts)
-            return replies
-        finally:
-            journal.flush()
-
-    def _watch_nulls(self, replies: Iterable[Reply | None]) -> None:
-        """Count replies, and stop the run if most hold no rating."""
-        for reply in replies:
-            if reply is not None:
-                self._count(reply)
-        self.null_watch.check()
-
-    def _count(self, reply: Reply) -> None:
-        """Count a reply as one with a rating or as a null."""
+    def _null_reason_of(self, reply: Reply) -> str | None:
+        """Return why a reply holds no rating; None if it holds one at least."""
         reasons = [columns["null_reason"] for columns in self._answer_columns(reply)]
-        self.null_watch.count(None if None in reasons else reasons[0], reply.text)
+        return None if None in reasons else reasons[0]
 
     def _answer_columns(self, reply: Reply | None) -> list[dict[str, Any]]:
         """Return the columns of a reply's rows that hold the reply and what it says."""
@@ -312,12 +241,24 @@ def _counts_of_answers(replies: Sequence[Reply]) -> dict[str, dict[str, int]]:
 class _ProgressWatch:
     """Passes progress on and enforces the time limit of a shard.
 
-    The clock of a local judge starts at each report of 0 replies, which it makes when its engine is
-    ready, so the wait for an engine does not count. Nor does the wait for a server that is away.
+    The clock of a local judge starts at each report of no new reply, which it makes when its engine
+    is ready, so the wait for an engine does not count. Nor does the wait for a server that is away.
+
+    Attributes:
+        shard: The shard, for messages.
+        num_known: Rows that other runs have.
+        num_kept: Replies of earlier calls.
+        rows_per_reply: Rows that a reply fills.
+        num_replies: Replies of the whole shard, the kept ones included.
+        timeout_seconds: Longest generation; None if it has no limit.
+        report_rows: Function that receives the number of finished rows.
+        judge: The judge, which says how long it waited for a server.
+        began: Reading of the clock at the beginning.
     """
 
     shard: Shard
     num_known: int
+    num_kept: int
     rows_per_reply: int
     num_replies: int
     timeout_seconds: float | None
@@ -329,7 +270,7 @@ class _ProgressWatch:
         self.began = self._clock()
 
     def __call__(self, num_done: int) -> None:
-        if num_done == 0 and not self.judge.is_remote:
+        if num_done == self.num_kept and not self.judge.is_remote:
             self.began = self._clock()
         limit = self.timeout_seconds
         if limit is not None and self.seconds > limit:

@@ -13,11 +13,23 @@ import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.judges.base import NO_USAGE, Prompt, Reply, Usage, total_usage
+from encore.core.errors import ShardClosedError
+from encore.judges.base import (
+    NO_USAGE,
+    AskedJudge,
+    ProgressHook,
+    Prompt,
+    Reply,
+    ReplyHook,
+    Usage,
+    ignore_reply,
+    total_usage,
+)
 from encore.judges.token_usage import prompt_size, prompt_tokens_at_most
 
 #: Prompts in the first group, whose replies tell the tokens of a prompt.
@@ -61,11 +73,10 @@ class SpendingLimit:
         ) / _MILLION
 
     @contextlib.contextmanager
-    def group(self, prompts: Sequence[Prompt | None]) -> Iterator[int]:
+    def group(self, prompts: Sequence[Prompt]) -> Iterator[int]:
         """Reserve money for the first of some prompts while they are asked.
 
-        The value is the number of prompts that may be asked now; 0 if the budget is used up. A
-        prompt that is None costs nothing.
+        The value is the number of prompts that may be asked now; 0 if the budget is used up.
         """
         with self._changed:
             while True:
@@ -117,13 +128,66 @@ class SpendingLimit:
             num_in_group = int(np.searchsorted(cost_P, _GROUP_SHARE * free, side="right"))
         return max(num_in_group, min(1, num_fitting))
 
-    def _estimate(self, prompt: Prompt | None) -> float:
+    def _estimate(self, prompt: Prompt) -> float:
         """Return the estimated cost of a prompt and its reply."""
-        if prompt is None:
-            return 0.0
         prompt_tokens: float = prompt_tokens_at_most(prompt)
         reply_tokens = float(self.max_reply_tokens)
         if self._num_replies:
             prompt_tokens = self._usage.prompt_tokens / self._prompt_size * prompt_size(prompt)
             reply_tokens = self._usage.output_tokens / self._num_replies
         return (self.price_input * prompt_tokens + self.price_output * reply_tokens) / _MILLION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetedJudge:
+    """A judge that is asked in groups of prompts, each of which a budget has money for.
+
+    Attributes:
+        judge: The judge that replies.
+        spending: Limit of what the run's requests may cost.
+    """
+
+    judge: AskedJudge
+    spending: SpendingLimit
+
+    def reply(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        on_progress: ProgressHook,
+        on_reply: ReplyHook = ignore_reply,
+        sessions: Sequence[str] = (),
+        num_answered: int | None = None,
+        **options: Any,
+    ) -> list[Reply]:
+        """Return the replies in the order of the prompts.
+
+        Raises:
+            ShardClosedError: The budget is used up. The replies so far were given to ``on_reply``.
+        """
+        replies: list[Reply] = []
+
+        def count(position: int, reply: Reply) -> None:
+            on_reply(len(replies) + position, reply)
+            self.spending.add(prompts[len(replies) + position], reply)
+
+        def report(num_done: int) -> None:
+            on_progress(len(replies) + num_done)
+
+        while len(replies) < len(prompts):
+            start = len(replies)
+            with self.spending.group(prompts[start:]) as num_prompts:
+                if not num_prompts:
+                    raise ShardClosedError(
+                        f"the budget is used up after {start} of {len(prompts)} prompts; "
+                        "their replies are kept for a call with a larger --budget"
+                    )
+                replies += self.judge.reply(
+                    prompts[start : start + num_prompts],
+                    on_progress=report,
+                    on_reply=count,
+                    sessions=sessions[start : start + num_prompts],
+                    num_answered=None if num_answered is None else num_answered + start,
+                    **options,
+                )
+        return replies

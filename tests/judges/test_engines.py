@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from encore.judges import open_judge
-from encore.judges.base import Decoding, Judge
+from encore.judges.base import Decoding, Judge, ProgressHook, Reply
 from encore.judges.judge_options import JudgeConfig
+from encore.rating.reply_journal import JournalledJudge, ReplyJournal
 from tests.judges.asking import interrupt_after_5, rating_prompts, replies_to
 
 pytestmark = pytest.mark.services
@@ -47,6 +48,29 @@ def test_an_interrupted_engine_is_replaced_and_the_next_call_replies(vllm_judge)
     with pytest.raises(KeyboardInterrupt):
         replies_to(vllm_judge, TEXTS, DECODING, on_progress=interrupt_after_5)
     assert reply_texts(vllm_judge, TEXTS) == before
+
+
+@pytest.mark.parametrize("backend", ["vllm", "transformers"])
+def test_replies_before_an_interruption_are_kept_and_not_asked_again(
+    folder, vllm_judge, tmp_path, backend
+):
+    judge = vllm_judge
+    if backend == "transformers":
+        judge = open_judge(JudgeConfig(model=str(folder), backend=backend))
+    prompts, path = judge.tokenizer.encode(TEXTS), tmp_path / "replies.jsonl"
+
+    def ask(on_progress: ProgressHook) -> list[Reply]:
+        journal = ReplyJournal.read(path, run_key="run")
+        asked = JournalledJudge(judge=judge, journal=journal)
+        replies = asked.reply(prompts, decoding=DECODING, on_progress=on_progress)
+        assert len(journal.earlier_replies) + len(journal.new_replies) == len(set(TEXTS))
+        return replies
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(interrupt_after_5)
+    num_done: list[int] = []
+    assert [reply.text for reply in ask(num_done.append)] == reply_texts(judge, TEXTS)
+    assert num_done[0] >= 5
 
 
 def test_starting_an_engine_does_not_flush_the_log_handlers_of_the_process(folder, monkeypatch):

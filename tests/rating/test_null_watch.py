@@ -53,17 +53,9 @@ def test_refusals_and_failures_get_other_advice():
         watch.check()
 
 
-def test_a_judge_on_this_machine_stops_after_its_first_shard(study):
-    judge = ScriptedJudge(lambda _: "<think>", is_on_cpu=True)
-    run = opened(study, judge)
-    with pytest.raises(NoRatingsError, match="of 200 replies hold no rating"):
-        work_through(run.job())
-    assert not [*run.run_dir.glob("shard-*")]
-    assert work_through(opened(study, judge, allow_nulls=True).job()).summary.startswith("3 rated")
-
-
-def test_replies_of_a_server_are_kept_when_the_run_stops(study):
-    judge = ScriptedJudge(lambda _: "no", is_remote=True, is_on_cpu=True)
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_replies_are_kept_when_a_run_without_ratings_stops(study, is_remote):
+    judge = ScriptedJudge(lambda _: "no", is_remote=is_remote, is_on_cpu=True)
     run = opened(study, judge)
     with pytest.raises(NoRatingsError, match="50 of 50 replies"):
         work_through(run.job())

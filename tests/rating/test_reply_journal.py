@@ -236,10 +236,13 @@ def first_questions(run: RatingRun) -> list[Question]:
     return run.rater.prompts.questions(run.pairs.slice(0, 1))
 
 
-def test_replies_of_a_judge_on_this_machine_are_not_kept(study):
+def test_replies_of_a_judge_on_this_machine_are_kept_too(study):
     judge = ScriptedJudge(lambda prompt: str(1 / (300 - judge.num_asked)), is_on_cpu=True)
     run = opened(study, judge, allow_nulls=True)
     assert work_through(run.job()).failures
+    judge.script = hashed_score
+    assert not work_through(opened(study, judge, allow_nulls=True).job()).failures
+    assert len({*judge.asked}) == judge.num_asked  # the kept replies were not asked again
     assert not [*run.run_dir.glob("replies-*")]
 
 

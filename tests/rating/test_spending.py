@@ -94,11 +94,11 @@ def test_the_cost_of_a_prompt_is_estimated_before_replies_tell_and_then_from_the
     """Prices of 2 and 10 a token; the limit of a reply is 7 tokens."""
     limit = SpendingLimit(limit=100_000, price_input=2e6, price_output=1e7, max_reply_tokens=7)
 
-    def estimates(*prompts: Prompt | None) -> list[float]:
+    def estimates(*prompts: Prompt) -> list[float]:
         return [limit._estimate(prompt) for prompt in prompts]
 
     # 8 bytes (é has two) have up to 4 tokens: 2 * 4 + 10 * 7. Three ids: 2 * 3 + 10 * 7.
-    assert estimates("abcd\u00e9\u00e9", [5, 6, 7], None) == [78, 76, 0]
+    assert estimates("abcd\u00e9\u00e9", [5, 6, 7]) == [78, 76]
     for usage in (Usage(prompt_tokens=3, output_tokens=1), Usage(prompt_tokens=5, output_tokens=4)):
         limit.add("abcdefgh", Reply(text="1", is_complete=True, usage=usage))
     assert limit.spent == 2 * 8 + 10 * 5
@@ -147,10 +147,3 @@ def test_money_stays_for_a_reply_as_dear_as_the_dearest():
     # Of 44, 20 - 5.6 stay. Half of 29.6 is enough for two prompts; half of 44 would be for three.
     with limit.group(prompts) as num_prompts:
         assert num_prompts == 2
-
-
-def test_prompts_without_a_call_cost_nothing():
-    limit = SpendingLimit(limit=1e-9, price_input=1.0, price_output=1.0, max_reply_tokens=16)
-    with limit.group([None, None, "a question"]) as num_prompts:
-        assert num_prompts == 2
-    assert not limit.is_used_up

@@ -53,7 +53,7 @@ class ScriptedJudge:
         engine_args: Engine arguments in its identity.
         reads_texts: True for a judge without a tokenizer here, as on a server.
         is_on_cpu: False rates two shards at the same time, as on a GPU.
-        is_remote: True for a judge whose replies are kept in a journal.
+        is_remote: True for a judge on another machine.
         wait_seconds: Time that it has waited for a server.
         label_logprobs: Log-probabilities of the labels in every reply of decoding ``expected``.
         asked: Texts of all prompts so far.
@@ -71,11 +71,6 @@ class ScriptedJudge:
     wait_seconds: float = 0.0
     label_logprobs: tuple[float, ...] = ()
     asked: list[str] = field(default_factory=list)
-
-    @property
-    def keeps_replies(self) -> bool:
-        """Return True for a judge whose replies are kept in a journal."""
-        return self.is_remote
 
     @property
     def identity(self) -> JudgeIdentity:
