@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
+from encore.analysis.bootstrap import middle_95
 from encore.analysis.intervals import RuleInterval, entropy_interval, rule_intervals
 from encore.analysis.statistics import TIE_POLICIES, SourceStatistics, rating_statistics
 from encore.warehouse import open_ratings, open_warehouse
@@ -39,6 +40,10 @@ def drawn_pairs(rng: np.random.Generator, *, num_pairs: int) -> np.ndarray:
 
 def entropy(ratings: np.ndarray) -> float:
     return float(scipy.stats.entropy(np.unique(ratings, return_counts=True)[1]))
+
+
+def test_the_middle_of_draws_has_95_percent_of_them():
+    assert middle_95(np.arange(1001.0)) == (25, 975)
 
 
 def test_intervals_of_entropy_are_those_of_pairs_really_resampled():

@@ -21,11 +21,6 @@ from tests.worlds.ratings import table_of
 FULL = pytest.mark.full
 
 
-def further(*values: float) -> list[Any]:
-    """Return values of a parameter that `make test` leaves to `make test-services`."""
-    return [pytest.param(value, marks=pytest.mark.services) for value in values]
-
-
 def ratings_of(wins: int, losses: int, ties: int = 0, missing: int = 0) -> tuple[Any, Any]:
     """Return the ratings of one rule, chosen and rejected, shape [P, 1] each."""
     chosen = [0.8] * wins + [0.5] * losses + [0.5] * ties + [0.5] * missing
@@ -74,6 +69,7 @@ def test_sources_differ_if_the_test_says_so_and_their_verdicts_do(first, second,
     assert verdict_of_sources(a=first, b=second).verdict == verdict
 
 
+@pytest.mark.services
 def test_equal_sources_are_seldom_said_to_differ():
     """Ten rules of one accuracy in three sources: one of them differs in at most 5 % of studies."""
     rng, num_false = np.random.default_rng(0), 0
@@ -173,7 +169,8 @@ def test_no_number_above_a_million_is_named():
     assert "never" in row.remedy
 
 
-@pytest.mark.parametrize("accuracy", [0.55, *further(0.5, 0.65)])
+@pytest.mark.services
+@pytest.mark.parametrize("accuracy", [0.5, 0.55, 0.65])
 @pytest.mark.parametrize("num_studies", [60, pytest.param(600, marks=FULL)])
 def test_the_range_has_what_is_needed_in_80_percent_of_studies(accuracy, num_studies):
     """80 %: of 60 studies, 41 or fewer have a chance of 1 %; at 50 % nothing is ever enough."""
@@ -207,7 +204,8 @@ def _needed(accuracy: float, confidence: float) -> float:
 # --- doubles --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("correlation", [0.9, *further(0.5, 0.97)])
+@pytest.mark.services
+@pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97])
 @pytest.mark.parametrize("num_studies", [60, pytest.param(600, marks=FULL)])
 def test_the_interval_of_a_correlation_covers_it_and_decides_on_doubles(correlation, num_studies):
     """300 pairs; margins are normal. At 0.9, the threshold, a double is said in 2.5 %.

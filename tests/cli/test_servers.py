@@ -16,6 +16,8 @@ from tests.cli.conftest import NUM_PAIRS
 from tests.signals import encore_process
 from tests.worlds.models import WEIGHTS
 
+pytestmark = pytest.mark.services
+
 PATIENCE = 60.0
 LONG_QUERY = """
 from encore.core.command_parser import run_main, single_command
@@ -28,10 +30,7 @@ run_main(single_command(ask, name="ask"), [])
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.services)],
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_it_prints_its_address_and_stops_at_a_signal(rated, number, code):
     with encore_process("browse", rated) as process:
         line = process.stderr.readline()
@@ -75,7 +74,6 @@ def test_a_signal_during_a_query_is_one_line():
     assert [line.startswith("error: terminated") for line in error_lines] == [True]
 
 
-@pytest.mark.services
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_stops_it_after_the_requests_in_progress(reward_model, tmp_path, number, code):
     weights, log = tmp_path / "weights.json", tmp_path / "serve.log"

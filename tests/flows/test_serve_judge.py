@@ -29,7 +29,7 @@ from tests.flows.conftest import error_of
 from tests.judges.standin_vllm import Standin
 from tests.worlds.servers import wait_until
 
-pytestmark = pytest.mark.usefixtures("prefect_api")
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("prefect_api")]
 
 
 @pytest.fixture
@@ -56,7 +56,6 @@ def log_of(state: State[Any]) -> str:
     return "\n".join(line.message for line in lines)
 
 
-@pytest.mark.services
 def test_a_server_tells_its_address_and_ends_when_nobody_asks_it(
     tiny_judge: Path, standin: Standin
 ) -> None:
@@ -75,7 +74,6 @@ def test_a_server_tells_its_address_and_ends_when_nobody_asks_it(
     assert get_text(row["address"], "/health", api_key=None) is None  # it has ended
 
 
-@pytest.mark.services
 def test_a_server_on_a_network_wants_the_key_of_the_block_and_shows_it_nowhere(
     tiny_judge: Path, standin: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +104,6 @@ def test_a_server_on_a_network_wants_the_key_of_the_block_and_shows_it_nowhere(
         assert key not in text
 
 
-@pytest.mark.services
 def test_a_server_that_dies_too_often_is_the_error_of_its_run(
     tiny_judge: Path, standin: Standin
 ) -> None:

@@ -24,6 +24,8 @@ from tasks.artifacts import artifact_key
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
 from tests.worlds.trainings import RULES, make_study, write_ratings
 
+pytestmark = pytest.mark.services
+
 
 def name_of(state: State[Any]) -> str:
     with get_client(sync_client=True) as client:

@@ -27,7 +27,7 @@ from tests.judges.asking import rating_prompts
 from tests.judges.standin_vllm import Standin, text_of
 from tests.worlds.servers import wait_until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.services, pytest.mark.timeout(60)]
 
 DECODING = Decoding(max_reply_tokens=16)
 _SECONDS = 30
@@ -181,7 +181,6 @@ def test_a_killed_server_is_replaced_and_every_prompt_is_answered(folder, standi
     assert " of 2 is started again: a signal killed it" in caplog.text
 
 
-@pytest.mark.services
 def test_a_server_that_hangs_is_replaced(folder, standin, caplog):
     with served(folder, standin, silence_seconds=1) as judge:
         judge.start()
@@ -192,7 +191,6 @@ def test_a_server_that_hangs_is_replaced(folder, standin, caplog):
     assert " of 2 is started again: no answer for 1 s" in caplog.text
 
 
-@pytest.mark.services
 def test_a_server_whose_engine_computes_nothing_is_replaced_and_an_idle_one_is_not(
     folder, standin, caplog
 ):
@@ -208,7 +206,6 @@ def test_a_server_whose_engine_computes_nothing_is_replaced_and_an_idle_one_is_n
     assert " of 2 is started again: it has requests and computed no token" in caplog.text
 
 
-@pytest.mark.services
 def test_a_server_is_given_up_after_three_starts_and_the_others_go_on(folder, standin, caplog):
     """Starts 1 and 2 are the first servers; one of them and both its replacements end at once."""
     standin.order(ends=[2, 3, 4], prints="RuntimeError: no memory\n")
@@ -220,7 +217,6 @@ def test_a_server_is_given_up_after_three_starts_and_the_others_go_on(folder, st
     assert "is given up: exit code 3: RuntimeError: no memory (log: " in caplog.text
 
 
-@pytest.mark.services
 def test_starts_count_anew_after_a_finished_prompt(folder, standin):
     with served(folder, standin, num_servers=1) as judge:
         for number in range(1, 6):
@@ -239,7 +235,6 @@ def test_starts_count_anew_after_a_finished_prompt(folder, standin):
         ask(judge, num=1)
 
 
-@pytest.mark.services
 def test_a_server_whose_prompts_fail_is_given_up(folder, standin):
     standin.order(dies_at=1)
     with (
@@ -273,7 +268,6 @@ def test_an_error_that_every_server_meets_is_one_error_with_the_cause(
     assert len(standin.pids) == 6
 
 
-@pytest.mark.services
 def test_a_run_ends_when_its_last_server_is_given_up(folder, standin):
     standin.order(seconds=0.2)
     with served(folder, standin) as judge:
@@ -344,7 +338,6 @@ def test_servers_end_with_a_killed_driver_and_with_all_that_they_started(standin
     )
 
 
-@pytest.mark.services
 def test_a_server_that_is_killed_leaves_no_process_of_its_own(standin, tmp_path):
     code = (
         "import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; "

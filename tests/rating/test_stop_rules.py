@@ -255,6 +255,7 @@ def test_shards_without_a_recorded_cost_do_not_change_the_expected_cost():
     assert opened(old, old) == 3
     assert opened(old, old, {"num_calls": 50, "cost": 1.0}) == 5  # two more, for 1.0 each
     assert opened(old, old, {"num_calls": 50, "cost": 4.0}) == 3
+    assert opened({"num_calls": 50, "cost": 1.0}, old, old) == 5
 
 
 def test_the_first_of_several_limits_ends_the_run(bench):

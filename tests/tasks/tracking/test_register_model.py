@@ -29,6 +29,8 @@ from tests.tasks.tracking.mlflow_store import MlflowClient, copy_store, mlflow
 from tests.worlds.scorings import make_model
 from tests.worlds.servers import mlflow_server
 
+pytestmark = pytest.mark.services
+
 CHAMPION = f"models:/{DEFAULT_MODEL}@champion"
 TAU_2 = "encore (τ 2)"
 #: Program that loads a model in an environment without this project, and prints its scores.
