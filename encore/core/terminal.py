@@ -12,9 +12,11 @@ import re
 import shlex
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +64,8 @@ is_verbose = ContextVar("is_verbose", default=False)
 
 #: Characters of the bar in a line of progress.
 _BAR_WIDTH = 20
+#: Seconds between two lines of progress where no terminal shows the bar.
+_LINE_SECONDS = 60
 #: Characters that could move the cursor, set a title, reverse or break the line, or that no
 #: terminal prints (half a surrogate pair, as in a path that is not UTF-8). No tabs or line ends.
 _CONTROL = re.compile(
@@ -194,16 +198,21 @@ def terminal_reporter() -> Iterator[TerminalReporter]:
         progress.TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
+        get_time=time.monotonic,
     ) as bar:
         yield TerminalReporter(bar)
 
 
 class TerminalReporter(Reporter):
-    """Shows the progress of a stage on a terminal, or prints a short line for each saved file."""
+    """Shows the progress of a stage on a terminal.
+
+    Elsewhere it prints a short line for each saved file, and one a minute.
+    """
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task: Any = None
+        self._printed_at = time.monotonic()
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """Replace the bar by a new one."""
@@ -215,8 +224,12 @@ class TerminalReporter(Reporter):
 
     def advanced(self, count: int = 1, *, note: str = "") -> None:
         """Advance the bar and show the note beside it."""
-        if self._task is not None:
-            self._bar.update(self._task, advance=count, rate=visible(note))
+        if self._task is None:
+            return
+        fields: dict[str, Any] = {"rate": visible(note)} if note else {}
+        self._bar.update(self._task, advance=count, **fields)
+        if time.monotonic() - self._printed_at >= _LINE_SECONDS:
+            self._print_line()
 
     def saved(self, path: Path, *, kind: str) -> None:
         """Print the progress, unless a terminal shows the bar; with --verbose also the path."""
@@ -237,13 +250,20 @@ class TerminalReporter(Reporter):
             say(summary)
 
     def _print_line(self) -> None:
-        """Print a line such as ``rating 40 of 400`` with a bar, unless a terminal shows it."""
+        """Print a line such as ``rating 40 of 400`` with a bar, unless a terminal shows it.
+
+        It ends with the speed and the time left where they are known.
+        """
         task = next((task for task in self._bar.tasks if task.id == self._task), None)
         if not self._bar.disable or task is None or task.total is None:
             return
+        self._printed_at = time.monotonic()
         share = task.completed / task.total if task.total else 1.0
         num_full = int(_BAR_WIDTH * share)
         bar = "█" * num_full + "░" * (_BAR_WIDTH - num_full)
         count = f"{task.completed:,.0f} of {task.total:,.0f}"
         title = task.description.partition(" (")[0]
-        say(f"{title} {count}  {bar}  {task.fields['rate']}".rstrip())
+        line = [f"{title} {count}", bar, task.fields["rate"]]
+        if task.time_remaining:
+            line.append(f"{timedelta(seconds=int(task.time_remaining))} left")
+        say("  ".join(filter(None, line)))

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,6 +250,24 @@ def test_a_bar_is_as_long_as_the_share_that_is_done(capsys):
         reporter.saved(Path("shard"), kind="shard 1")
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert last_line == "scoring 3 of 12  █████░░░░░░░░░░░░░░░  5 responses/s"
+
+
+def test_long_work_without_a_terminal_has_a_line_a_minute(capsys, monkeypatch):
+    """One reply a second, of 500: at each full minute as many replies and so much time left."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(terminal, "time", clock)
+    with terminal.terminal_reporter() as reporter:
+        reporter.started("rating", total=500)
+        for second in range(131):
+            clock.now = float(second)
+            reporter.advanced(note="1 rating/s" if second % 2 else "")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("  ")[0] for line in lines] == [
+        "rating",
+        "rating 61 of 500",
+        "rating 121 of 500",
+    ]
+    assert lines[1].endswith("1 rating/s  0:07:19 left")
 
 
 def test_show_has_a_row_a_rule_with_the_difference(encore, rated):
