@@ -118,7 +118,8 @@ def _show_result(result: RatingResult, checked: RatingResult | None, *, as_json:
     if stop is not None:
         say(stop.reason)
     if checked is None:
-        say_next("analyze", study)
+        if report.total("num_ratings"):
+            say_next("analyze", study)
         return
     say(f"one rule a call, run {checked.manifest.run_key[:8]}:")
     _say_result(checked, values["check"])
@@ -227,11 +228,14 @@ def _warn_of_remarks(result: RatingResult) -> None:
 def _warn_of_nulls(report: RunReport) -> None:
     """Warn of the ratings that this call left null, by reason."""
     from encore.data.rating_runs import RETRIED_REASONS
+    from encore.rating.null_watch import remedy_for_nulls
     from encore.rating.replies import note_on_refusals
 
     counts = report.counts_by("null_reasons")
     for reason, count in counts.items():
         warn(f"{count:,} ratings are null: {reason}")
+    if counts and not report.total("num_ratings"):
+        warn(f"nothing can be learnt from this judge's replies: {remedy_for_nulls(counts)}")
     if num_failed := sum(counts.get(reason, 0) for reason in RETRIED_REASONS):
         warn(
             f"the service refused or failed {counted(num_failed, 'prompt')}; the same command with "

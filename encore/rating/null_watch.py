@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from encore.core.errors import EveryShardError
+from encore.core.number_text import percent
 from encore.data.rating_runs import RETRIED_REASONS
 from encore.judges.base import AskedJudge, ProgressHook, Prompt, Reply, ReplyHook, ignore_reply
 
 #: Replies after which a run is judged, and the largest share of nulls among them.
 _MIN_REPLIES, _MAX_NULL_SHARE = 50, 0.5
 _NUM_SHOWN, _SHOWN_CHARACTERS = 3, 60
+
+
+#: Remedy for nulls by their reason. Other reasons are replies that are no rating.
+_REMEDIES = {
+    **dict.fromkeys(
+        RETRIED_REASONS, "use another judge, or a service that filters less and answers"
+    ),
+    "prompt_too_long": "give more --max-model-len, or --overlong truncate-left",
+    "reply_cut_off": "give more --max-reply-tokens, --strip-thinking think if the judge thinks "
+    "first, or --decode choice",
+    "low_label_mass": "the judge would write something else than a label: give other labels "
+    "(--scale), or another --judge; --min-label-mass 0 takes them for ratings all the same",
+}
+_REMEDY = (
+    "give --decode choice, --strip-thinking think if the judge thinks first, or another --judge"
+)
+
+
+def remedy_for_nulls(num_by_reason: Mapping[str, int]) -> str:
+    """Return what to change so that most of the nulls would be ratings.
+
+    Args:
+        num_by_reason: Number of nulls by their reason; one at least.
+    """
+    num_by_remedy: Counter[str] = Counter()
+    for reason, number in num_by_reason.items():
+        num_by_remedy[_REMEDIES.get(reason, _REMEDY)] += number
+    return num_by_remedy.most_common(1)[0][0]
 
 
 class NoRatingsError(EveryShardError):
@@ -63,16 +93,10 @@ class NullWatch:
             if reasons.total() <= _MAX_NULL_SHARE * self.num_replies:
                 return
             by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-            num_failed = sum(reasons[reason] for reason in RETRIED_REASONS)
-            advice = (
-                "use another judge, or a service that filters less and answers"
-                if 2 * num_failed > reasons.total()
-                else "give more --max-reply-tokens if replies are cut off, --strip-thinking think "
-                "if the judge thinks first, --decode choice, or another --judge"
-            )
             raise NoRatingsError(
                 f"{reasons.total()} of {self.num_replies} replies hold no rating ({by_reason}), "
-                f"e.g. {', '.join(map(repr, self.shown_replies))}; {advice}; --allow-nulls goes on"
+                f"e.g. {', '.join(map(repr, self.shown_replies))}; {remedy_for_nulls(reasons)}; "
+                "--allow-nulls goes on"
             )
 
 
@@ -105,7 +129,11 @@ class WatchedJudge:
         """
 
         def count(index: int, reply: Reply) -> None:
-            self.watch.count(self.null_reason_of(reply), reply.text)
+            text = reply.text
+            if reply.label_logprobs is not None:
+                label_mass = sum(map(math.exp, reply.label_logprobs))
+                text = f"{text} ({percent(label_mass, digits=0)} on the labels)"
+            self.watch.count(self.null_reason_of(reply), text)
             on_reply(index, reply)
 
         def check(num_done: int) -> None:

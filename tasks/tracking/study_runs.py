@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow.parquet as pq
 
 from encore.analysis.rule_verdicts import RuleVerdictName
+from encore.core.errors import InputError
 from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
 from encore.data.rating_runs import read_run
@@ -188,6 +189,8 @@ def _folders_with(study: Study, pattern: str, extra_folders: Iterable[Path]) -> 
 
 def _training_run(folder: Path, study: Study) -> StudyRun:
     manifest, result = _read_json(folder / "training.json"), _read_json(folder / "result.json")
+    if "config" not in manifest:
+        raise InputError(f"{folder}: a training of an earlier version; remove the folder")
     identity, key = manifest["identity"], manifest["run_key"]
     objective = manifest["config"]["objective"]
     left_out: dict[str, Any] = {"identity": {}, "notes": {}, "synthetic": {}}  # text, not settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 import pytest
@@ -45,12 +46,23 @@ def test_a_run_stops_above_half_nulls_of_50_replies(num_nulls, num_ratings, stop
 
 def test_refusals_and_failures_get_other_advice():
     watch = NullWatch(is_on=True)
-    for reason in 30 * ["refused"] + 20 * ["server_error"] + 10 * ["not_a_single_number"]:
+    for reason in 20 * ["refused"] + 15 * ["server_error"] + 25 * ["not_a_single_number"]:
         watch.count(reason, "")
     with pytest.raises(
-        NoRatingsError, match=r"30 refused, 20 server_error, 10 not_a_.*filters less"
+        NoRatingsError, match=r"25 not_a_single_number, 20 refused, 15 server_.*filters less"
     ):
         watch.check()
+
+
+def test_labels_without_probability_are_shown_with_it_and_not_told_to_write_more(study):
+    """The labels 0 to 9 have 10 times 0.7 %."""
+    judge = ScriptedJudge(label_logprobs=(math.log(0.007),) * 10, is_on_cpu=True)
+    with pytest.raises(
+        NoRatingsError, match=r"50 low_label_mass.*'0 \(7 % on the labels\)'"
+    ) as caught:
+        work_through(opened(study, judge, decode="expected").job())
+    assert "--scale" in str(caught.value)
+    assert "--max-reply-tokens" not in str(caught.value)
 
 
 @pytest.mark.parametrize("is_remote", [False, True])

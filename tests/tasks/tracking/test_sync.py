@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
@@ -13,6 +14,7 @@ from threading import Thread
 
 import pytest
 
+from encore.core.errors import InputError
 from tasks.flow_reporter import Tracker
 from tasks.tracking.connection import NotMLflowError, TrackingUnavailableError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE
@@ -277,3 +279,13 @@ def test_a_copy_of_a_study_under_another_name_logs_nothing_twice(study, tmp_path
     runs = Logged(store_uri, experiment=TABLES).runs()
     assert len(runs) == 4
     assert len(data_of(runs["study"])) == 3  # the pairs once, under the name of the first folder
+
+
+def test_a_training_of_an_earlier_version_is_named(study):
+    train(study, num_steps=3)
+    [path] = study.glob("training/*/training.json")
+    manifest = json.loads(path.read_text("utf-8"))
+    del manifest["config"]
+    path.write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(InputError, match=f"{path.parent}: a training of an earlier version"):
+        sync(study)
