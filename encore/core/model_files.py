@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,10 +87,31 @@ def refuse_missing_folder(
     """
     folder = local_path(model)
     if is_path(model) and not folder.is_dir():
+        _refuse_gguf(purpose, model, [folder] if folder.exists() else [], error=error)
         raise error(
             f"{purpose} {model!r}: {'a file' if folder.exists() else 'no such file or folder'}; "
             "expected a folder with config.json, tokenizer and *.safetensors weights, or a hub id "
             "such as meta-llama/Llama-3.1-8B-Instruct"
+        )
+
+
+def _refuse_gguf(
+    purpose: str, model: str, files: Iterable[Path], *, error: type[EncoreError]
+) -> None:
+    """Refuse a model whose files are GGUF, with the two ways to use it.
+
+    Args:
+        purpose: What the model is for in the message.
+        model: The file, or its folder, as the user gave it.
+        files: Files of the model.
+        error: Class of the error that is raised.
+    """
+    name = next((path.name for path in files if path.suffix == ".gguf"), None)
+    if name is not None:
+        raise error(
+            f"{purpose} {model!r}: {name} is a GGUF file, which is not loaded here; let a "
+            "llama.cpp server answer (--backend http), or turn it into a folder with safetensors "
+            "weights: docs/http-judges.md shows both"
         )
 
 
@@ -166,6 +188,8 @@ class ModelFinder:
                 f"{self.name} {model!r}: a revision ({revision!r}) belongs to a hub id, not to "
                 "a folder; leave it out (the folder is identified by its content)"
             )
+        if not any(folder.glob("*.safetensors")):
+            _refuse_gguf(self.name, model, folder.glob("*.gguf"), error=self.error)
         config = self.read_config(folder)
         if needs_weights and not any(folder.glob("*.safetensors")):
             names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"

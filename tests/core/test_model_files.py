@@ -55,6 +55,15 @@ def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
     assert FINDER.find(str(folder)).revision != before
 
 
+def test_a_gguf_file_and_its_folder_are_refused_with_both_ways_to_use_them(tmp_path):
+    (tmp_path / "judge.gguf").touch()
+    for model in (tmp_path, tmp_path / "judge.gguf"):
+        with pytest.raises(
+            JudgeUnavailableError, match=r"judge\.gguf is a GGUF.*--backend http.*sa"
+        ):
+            FINDER.find(str(model))
+
+
 @pytest.mark.parametrize("model", ["./no-such-folder", "a/b/c", "j/nosuch"])
 def test_a_missing_path_is_not_looked_up_on_the_hub(model, tmp_path, monkeypatch):
     """``j/nosuch`` looks like a hub id, but ``j`` is a folder here."""
