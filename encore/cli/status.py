@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from encore.cli.output import Renderable, show_result
 from encore.core.command_parser import JsonOption, command
+from encore.core.config import option
 from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import count, counted, first_names
 from encore.core.terminal import say, say_next
@@ -23,6 +24,10 @@ _MAX_PROBLEMS, _MAX_RANGES = 6, 12
 class StatusConfig(RunFilter, StudyConfig):
     """Options of `encore status`."""
 
+    remove_empty: bool = option(False)
+    """First remove the runs that hold nothing: no finished shard, no kept reply, and no process
+    that works on them."""
+
 
 @command
 def status(config: StatusConfig, *, json: JsonOption = False) -> None:
@@ -34,11 +39,18 @@ def status(config: StatusConfig, *, json: JsonOption = False) -> None:
     damaged or failed (with the recorded error); `encore rate` with the same parameters rates
     exactly these.
     """
+    from encore.data.empty_runs import remove_empty_runs
     from encore.data.rating_runs import sufficiency_note
     from encore.data.study import open_study
     from encore.tables.pair_details import chosen_statuses
 
     study = open_study(config.study)
+    if config.remove_empty:
+        removed = remove_empty_runs(study)
+        say(
+            f"{counted(len(removed), 'run')} removed that held nothing{': ' * bool(removed)}"
+            f"{', '.join(removed)}"
+        )
     statuses = chosen_statuses(study, run=config.run, judge=config.judge)
     num_pairs = {source.label: source.num_kept for source in study.sources}
     pairs = ", ".join(f"{label} {count(number)}" for label, number in num_pairs.items())

@@ -10,6 +10,7 @@ from encore.core.model_files import folder_digest
 from encore.data.pairs import read_pairs
 from encore.data.study import open_study
 from encore.demo import JUDGE_NAME, JUDGE_PATH
+from encore.runs.worker import shard_lock
 from tests.cli.conftest import NUM_PAIRS
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, rate_study, study_of
@@ -27,6 +28,22 @@ def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated)
         assert finished.code == 3
         assert json.loads(finished.out)
         assert "1 of 2 shards" in finished.err
+
+
+def test_runs_that_hold_nothing_are_removed_and_no_others(encore, study):
+    """Four runs: one with a shard, one with a reply, one with a process that works on it."""
+    finished, replied, busy, empty = (
+        rate_study(study, ScriptedJudge(name=name)).run_dir for name in "abcd"
+    )
+    for run_dir in (replied, busy, empty):
+        for path in run_dir.glob("shard-*"):
+            path.unlink()
+    (replied / "replies-00000.jsonl").touch()
+    with shard_lock(busy, 0):
+        removed = encore("status", study, "--remove-empty", "--json")
+    assert f"1 run removed that held nothing: {empty.name}" in removed.err
+    runs = {run["run_key"] for run in json.loads(removed.out)["runs"]}
+    assert runs == {finished.name, replied.name, busy.name}
 
 
 def test_show_prints_markup_in_a_conversation_as_it_is(encore, tmp_path):
