@@ -212,7 +212,7 @@ def _verdict(
     elif untied.value is None:
         reason, remedy = "no pair has both responses rated", "ratings of both responses"
     else:
-        reason = f"{pairs} do not decide"
+        reason = f"{pairs} {'does' if num_untied == 1 else 'do'} not decide"
         forecast = more_pairs(statistics, rule_index, confidence=confidence)
         remedy = _forecast_text(*forecast[1:], is_half=untied.value == 0.5)
     seldom = "it seldom speaks" if is_seldom and name in ("trust", "against") else ""

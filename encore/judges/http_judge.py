@@ -37,7 +37,13 @@ from encore.judges.base import (
     ignore_reply,
 )
 from encore.judges.failed_prompts import PromptCounts, set_aside_reply, with_cost
-from encore.judges.http_protocol import PromptFailedError, ServerAwayError, UnreadableAnswerError
+from encore.judges.http_protocol import (
+    CHOICE_FIELDS,
+    ChoiceField,
+    PromptFailedError,
+    ServerAwayError,
+    UnreadableAnswerError,
+)
 from encore.judges.http_server import host_of
 from encore.judges.http_servers import HttpServers
 from encore.judges.judge_options import JudgeConfig
@@ -105,6 +111,7 @@ class HttpJudge:
         self._servers: HttpServers | None = None
         self._model = ServedModel(config=config, tokenizer=self.tokenizer)
         self._learned_tokens = LearnedTokens()
+        self._choice_field = CHOICE_FIELDS[0]
 
     @property
     def num_engines(self) -> int:
@@ -171,18 +178,39 @@ class HttpJudge:
         if kind == "choice":
             num_tokens = 16 * (decoding.num_scores or 1)
             probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=num_tokens)
+        self.start()
+        is_choice = kind == "choice" and self.tokenizer is None and not probe.num_scores
+        fields = CHOICE_FIELDS if is_choice else CHOICE_FIELDS[:1]
+        errors: list[JudgeUnavailableError] = []
+        for field in fields:
+            if (error := self._error_of(probe, field)) is None:
+                return
+            errors.append(error)
+        raise errors[0]
+
+    def _error_of(self, probe: Decoding, field: ChoiceField) -> JudgeUnavailableError | None:
+        """Send a test question; return why it has no answer in the decoding's form, if it has none.
+
+        Args:
+            probe: Way in which the judge answers, with labels that no reply has by chance.
+            field: Field of the request for a choice. Later requests have it too.
+        """
+        kind, self._choice_field = probe.kind, field
         try:
             [reply] = self.reply([self._probe_prompt()], decoding=probe, on_progress=lambda _: None)
         except EncoreError as error:
             advice = f"; --decode text asks for less than {kind}" if kind != "text" else ""
-            raise JudgeUnavailableError(f"{error}{advice}") from None
+            return JudgeUnavailableError(f"{error}{advice}")
         pattern = probe.scores_pattern if probe.num_scores else "|".join(_PROBE_LABELS)
         text, pattern = ("".join(part.split()) for part in (reply.text, pattern))
         if kind == "choice" and not re.fullmatch(pattern, text):
-            raise self._model.refusal(
-                f"ignores the choice of answers that it is given, which vLLM calls "
-                f"structured_outputs, and says {reply.text[:40]!r}; give --decode text"
+            return self._model.refusal(
+                f"ignores the choice of answers that it is given (as {' or '.join(CHOICE_FIELDS)}) "
+                f"and says {reply.text[:40]!r}; give --decode text"
             )
+        if field != CHOICE_FIELDS[0]:
+            logger.warning("judge %s: %s holds it to the scale", self.config.model, field)
+        return None
 
     def start(self) -> None:
         """Connect to the servers and check that they have the model.
@@ -396,7 +424,9 @@ class HttpJudge:
         read: Callable[..., list[Reply]]
         if self.tokenizer is None:
             path, read = protocol.CHAT, partial(protocol.read_chat, decoding=decoding)
-            body = protocol.chat_request(model, prompts[0], decoding)
+            body = protocol.chat_request(
+                model, prompts[0], decoding, choice_field=self._choice_field
+            )
         else:
             label_ids: Sequence[int] = ()
             if decoding.kind == "expected":

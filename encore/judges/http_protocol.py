@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -104,17 +106,46 @@ class OtherModelError(UnreadableAnswerError):
     """Error: an answer is from another model. Its message is complete."""
 
 
-def chat_request(model: str, message: Prompt, decoding: Decoding) -> dict[str, Any]:
-    """Return the body of a chat completion."""
+#: Fields of a request that hold a reply to one of some labels: that of vLLM, of llama.cpp, and of
+#: OpenAI, SGLang, Ollama and LM Studio.
+ChoiceField = Literal["structured_outputs", "grammar", "response_format"]
+CHOICE_FIELDS: tuple[ChoiceField, ...] = get_args(ChoiceField)
+
+
+def chat_request(
+    model: str,
+    message: Prompt,
+    decoding: Decoding,
+    *,
+    choice_field: ChoiceField = "structured_outputs",
+) -> dict[str, Any]:
+    """Return the body of a chat completion.
+
+    Args:
+        model: Name of the model on the server.
+        message: The user's message.
+        decoding: Way in which the judge answers.
+        choice_field: Field that this server knows, for decoding ``choice``.
+    """
     messages = [{"role": "user", "content": message}]
     body = {"model": model, "messages": messages, "temperature": 0}
     body["max_completion_tokens"] = decoding.max_new_tokens
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     if decoding.kind == "choice" and decoding.num_scores:  # vLLM has this option and services too
-        schema = {"name": "scores", "strict": True, "schema": decoding.scores_schema}
-        return body | {"response_format": {"type": "json_schema", "json_schema": schema}}
+        return body | _json_form(decoding.scores_schema)
+    if decoding.kind == "choice" and choice_field == "grammar":
+        labels = " | ".join(json.dumps(label, ensure_ascii=False) for label in decoding.labels)
+        return body | {"grammar": f"root ::= {labels}"}
+    if decoding.kind == "choice" and choice_field == "response_format":
+        return body | _json_form(replace(decoding, num_scores=1).scores_schema)
     return body | _choice_options(decoding)
+
+
+def _json_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field that holds a reply to a JSON schema."""
+    form = {"name": "scores", "strict": True, "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
 def completions_request(
@@ -185,6 +216,8 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
         message, end = choice["message"], choice.get("finish_reason")
         meaning = _meaning_of_end(choice)
         text, refusal = _text_of(message.get("content")), _text_of(message.get("refusal"))
+        if decoding.kind == "choice" and not decoding.num_scores:
+            text = _label_within(text)
         usage, remarks = _usage(answer, size, text=refusal or text)
         fields = _fields_of(answer, choice, meaning) | {"usage": usage}
         fields["remarks"] += remarks
@@ -198,6 +231,15 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
         return [Reply(text=refusal or text, is_complete=is_complete, null_reason=reason, **fields)]
     except _FORM_ERRORS as error:
         raise _unreadable(answer, error) from None
+
+
+def _label_within(text: str) -> str:
+    """Return the label in a reply that `_json_form` held to an object of one; else the reply."""
+    try:
+        [label] = json.loads(text).values()
+    except (AttributeError, RecursionError, ValueError):
+        return text
+    return label if isinstance(label, str) else text
 
 
 def _only_choice(choices: Sequence[Any]) -> Any:

@@ -156,11 +156,13 @@ def _text_of(body: dict[str, Any], fault: str) -> str:
     score = hashed_score(body["messages"][0]["content"])
     if fault == "ignores_choice":
         return score
+    if fault == "grammar" and "grammar" in body:
+        return str(json.loads(body["grammar"].removeprefix("root ::= ").split(" | ")[1]))
     if "response_format" in body:
         properties = body["response_format"]["json_schema"]["schema"]["properties"]
         labels = {key: values["enum"] for key, values in properties.items()}
         return json.dumps({key: labels[key][len(key) % 2] for key in labels})
-    choices = body.get("structured_outputs", {}).get("choice")
+    choices = body.get("structured_outputs", {}).get("choice") if not fault else None
     return choices[int(float(score) * 10) % len(choices)] if choices else score
 
 

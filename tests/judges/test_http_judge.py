@@ -182,6 +182,20 @@ def test_decodings_choice_and_expected_are_requested_and_read():
             assert max(reply.label_logprobs) == -0.25  # the others are not among the best
 
 
+@pytest.mark.parametrize("field", ["structured_outputs", "grammar", "response_format"])
+def test_a_choice_is_asked_for_in_the_field_that_a_server_knows(field):
+    """The server ignores the others; the second label is that with an odd number of letters."""
+    with serving(HostileServer(fault="" if field == "structured_outputs" else field)) as server:
+        judge = opened(server)
+        judge.check(CHOICE)
+        server.bodies.clear()
+        replies = judge.reply(QUESTIONS, decoding=CHOICE, on_progress=lambda _: None)
+        judge.close()
+    assert {reply.text for reply in replies} <= {*CHOICE.labels}
+    assert all(field in body for body in server.bodies)
+    assert len(server.bodies) == len(QUESTIONS)
+
+
 def test_the_body_that_a_server_receives_asks_for_greedy_replies():
     with serving(HostileServer()) as server:
         ask(server, ["Why?"])
