@@ -6,7 +6,6 @@ The caller decides how a stage is called: directly, or as a task of a flow.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,27 +21,27 @@ from encore.benchmarks.definition import load_benchmark
 from encore.core.config import part_of
 from encore.core.errors import InputError
 from encore.core.file_lock import file_lock
-from encore.core.files import json_text, write_json
-from encore.core.model_files import file_digest, folder_digest
+from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
 from encore.data import pairs
 from encore.data.ingestion import ingest
 from encore.data.pairs_manifest import Origin
 from encore.data.rating_runs import list_runs, run_status
-from encore.data.records import PreferencePair
-from encore.data.rule_sets import load_rule_set
 from encore.data.sources.locate import locate
 from encore.data.study import is_new_study, open_study
 from encore.judges.base import Judge
 from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_rating_judge, open_run
-from encore.recipes.machine_check import (
+from encore.recipes.made_files import make_export, make_folder, write_if_changed
+from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RecipeRating, RowModel
+from encore.recipes.recipe_check import (
+    check_names,
+    check_readable,
     refuse_judge_too_large,
     refuse_training_too_large,
     this_machine,
 )
-from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RecipeRating, RowModel
 from encore.runs.worker import RunReport, raise_for_failed_shards, work_through
 from encore.scoring.scoring_options import ScoringConfig
 from encore.training.training_options import (
@@ -51,7 +50,6 @@ from encore.training.training_options import (
     TrainingConfig,
     TrainingRunConfig,
 )
-from encore.weighting.schemes import load_scheme
 from encore.weighting.weigh import WeighedRules, weigh_rules
 
 if TYPE_CHECKING:
@@ -59,48 +57,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Number of pairs on which the rankings that the export's number format flips are counted.
-_FLIP_PAIRS = 200
-
 #: The work of a stage; it sends progress events to the reporter.
 Work = Callable[[Reporter], Any]
 #: Runs the work of a stage, given the stage's name; a flow makes a task of it.
 CallStage = Callable[[str, Work], Any]
 #: Rates a study completely; returns the folder of the rating run and the report of the call.
 Rate = Callable[[Path, RatingConfig, RatingRunOptions], tuple[Path, RunReport]]
-
-
-def check_names(recipe: Recipe) -> None:
-    """Check that the recipe's schemes, rules and benchmark exist.
-
-    Raises:
-        EncoreError: One does not exist. The message names it and the known ones.
-    """
-    load_scheme(recipe.weighing.scheme)
-    recipe.benchmark.rows.check_schemes()
-    load_rule_set(recipe.rating.rules)
-    for pairs_config in (recipe.benchmark.pairs, *recipe.further_benchmarks):
-        load_benchmark(pairs_config.benchmark)
-
-
-def check_readable(recipe: Recipe) -> None:
-    """Check that the benchmark's rows and each backbone's config and tokenizer can be read.
-
-    Weights are not fetched. A model behind a licence is found before hours of rating are spent.
-
-    Raises:
-        EncoreError: Something cannot be read. The message names it and the reason.
-    """
-    from encore.model.load_backbone import load_tokenizer  # brings transformers
-
-    try:
-        configured_pairs(recipe.benchmark.pairs)
-    except InputError as error:
-        # A failure of the network stays the cause, because another attempt may succeed.
-        raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
-    for _, backbone, training in recipe.models:
-        # A downloaded model that is an untouched row may be of a kind that cannot be trained.
-        load_tokenizer(backbone, is_as_downloaded=training is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +370,7 @@ class _RecipeRun:
         }
 
         def work(reporter: Reporter) -> bool:
-            return _make_folder(out, inputs, lambda: train_gate(study, config, reporter=reporter))
+            return make_folder(out, inputs, lambda: train_gate(study, config, reporter=reporter))
 
         self._stage("gate", work, is_new=bool)
         return out
@@ -487,28 +449,8 @@ class _RecipeRun:
         return out
 
     def _export(self, model: Path, out: Path, *, weights: Path | None) -> bool:
-        from encore.exports.weights_input import read_weights
-        from encore.exports.write_export import export_model
-        from encore.model.open_model import open_reward_model
-
         dtype = self.recipe.export_dtype
-        content = None if weights is None else json.loads(weights.read_text(encoding="utf-8"))
-        inputs = {"model": folder_digest(model), "weights": content, "dtype": dtype}
-
-        def work() -> None:
-            # On the CPU: the export is opened beside it, and both may not fit on a GPU.
-            opened = open_reward_model(model, device="cpu", dtype="float32")
-            composition = None
-            if weights is not None:
-                head_ids, held_out = opened.model.head_ids, opened.held_out
-                composition = read_weights(weights, head_ids=head_ids, held_out=held_out)
-            sample: Sequence[PreferencePair] = ()
-            if dtype == "bfloat16":
-                study_pairs = pairs.read_pairs(open_study(self.study))
-                sample = pairs.records_of(pairs.planned_pairs(study_pairs, limit=_FLIP_PAIRS))
-            export_model(opened, out=out, weights=composition, dtype=dtype, pairs=sample)
-
-        return _make_folder(out, inputs, work)
+        return make_export(self.study, model, out=out, weights=weights, dtype=dtype)
 
     def _backbone(self, backbone: BackboneConfig) -> BackboneConfig:
         if backbone.model != INITIAL:
@@ -524,7 +466,7 @@ class _RecipeRun:
         """Run a stage, write its result as JSON if the file differs, and return the result."""
         path = self.folder / name
         return self._stage(
-            stage, work, is_new=lambda result: _write_if_changed(path, result.as_dict())
+            stage, work, is_new=lambda result: write_if_changed(path, result.as_dict())
         )
 
     @contextlib.contextmanager
@@ -542,37 +484,3 @@ class _RecipeRun:
         logger.warning("another process runs this recipe here; waiting for it")
         with file_lock(path):
             yield
-
-
-def _write_if_changed(path: Path, content: Mapping[str, Any]) -> bool:
-    """Write JSON unless the file has this content. Return True if it was written."""
-    if path.is_file() and path.read_text(encoding="utf-8") == json_text(content):
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
-    return True
-
-
-def _make_folder(folder: Path, inputs: Mapping[str, Any], make: Callable[[], Any]) -> bool:
-    """Make a folder, unless the record beside it shows that it is whole and of the same inputs.
-
-    Returns:
-        True if the folder was made by this call.
-    """
-    record_path = folder.with_name(f".{folder.name}.made.json")
-    record: dict[str, Any] = {"files": {}}
-    if record_path.is_file():
-        record = json.loads(record_path.read_text(encoding="utf-8"))
-    is_whole = record["files"].items() <= _digests(folder).items()
-    if is_whole and record.get("made_from") == json.loads(json.dumps(inputs)):
-        return False
-    if not is_whole:  # damaged files must not be taken for a result
-        for name in record["files"]:
-            (folder / name).unlink(missing_ok=True)
-    make()
-    write_json(record_path, {"made_from": inputs, "files": _digests(folder)})
-    return True
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    return {path.name: file_digest(path) for path in sorted(folder.glob("*")) if path.is_file()}

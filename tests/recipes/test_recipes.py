@@ -25,12 +25,6 @@ from encore.demo import BENCHMARK_DATA_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.open_model import open_reward_model
-from encore.recipes.machine_check import (
-    Machine,
-    refuse_judge_too_large,
-    refuse_training_too_large,
-    this_machine,
-)
 from encore.recipes.recipe import (
     RECIPE_NAMES,
     Recipe,
@@ -41,7 +35,15 @@ from encore.recipes.recipe import (
     load_recipe,
     make_recipe,
 )
-from encore.recipes.recipe_run import Work, check_names, check_readable, run_recipe
+from encore.recipes.recipe_check import (
+    Machine,
+    check_names,
+    check_readable,
+    refuse_judge_too_large,
+    refuse_training_too_large,
+    this_machine,
+)
+from encore.recipes.recipe_run import Work, run_recipe
 from encore.training.training_options import GateConfig, TrainingConfig
 from tests.worlds.studies import file_digests, flip_bit, numbered_pairs, study_of, write_lines
 from tests.worlds.trainings import backbone_config, make_backbone

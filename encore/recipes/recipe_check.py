@@ -1,7 +1,8 @@
-"""Check that a machine can hold the models of a recipe, before anything is downloaded.
+"""Check a recipe before its long stages: its names, its data, and the memory of this machine.
 
-The check uses lower bounds: weights, and for training the optimizer's averages. A model of an
-unknown kind is not checked here: its engine reports what is missing.
+The memory is checked before anything is downloaded, with lower bounds: weights, and for training
+the optimizer's averages. A model of an unknown kind is not checked: its engine reports what is
+missing.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from dataclasses import dataclass
 
 import psutil
 
+from encore.benchmarks.benchmark_pairs import configured_pairs
+from encore.benchmarks.definition import load_benchmark
 from encore.core.errors import InputError
+from encore.data.rule_sets import load_rule_set
 from encore.judges.gpu_groups import GPU_VARIABLE, visible_gpus
 from encore.judges.judge_options import JudgeConfig
 from encore.model.backbone_options import BackboneConfig
 from encore.model.backbone_shape import find_shape
+from encore.recipes.recipe import Recipe
 from encore.training.training_options import TrainingConfig
+from encore.weighting.schemes import load_scheme
 
 _GIB = 1 << 30
 #: Short names in `encore plan` of models whose dimensions are known without asking the hub.
@@ -27,6 +33,39 @@ _SHAPE_BY_MODEL = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "llama-3.1-8b",
     "sfairXC/FsfairX-LLaMA3-RM-v0.1": "llama-3-8b",
 }
+
+
+def check_names(recipe: Recipe) -> None:
+    """Check that the recipe's schemes, rules and benchmark exist.
+
+    Raises:
+        EncoreError: One does not exist. The message names it and the known ones.
+    """
+    load_scheme(recipe.weighing.scheme)
+    recipe.benchmark.rows.check_schemes()
+    load_rule_set(recipe.rating.rules)
+    for pairs_config in (recipe.benchmark.pairs, *recipe.further_benchmarks):
+        load_benchmark(pairs_config.benchmark)
+
+
+def check_readable(recipe: Recipe) -> None:
+    """Check that the benchmark's rows and each backbone's config and tokenizer can be read.
+
+    Weights are not fetched. A model behind a licence is found before hours of rating are spent.
+
+    Raises:
+        EncoreError: Something cannot be read. The message names it and the reason.
+    """
+    from encore.model.load_backbone import load_tokenizer  # brings transformers
+
+    try:
+        configured_pairs(recipe.benchmark.pairs)
+    except InputError as error:
+        # A failure of the network stays the cause, because another attempt may succeed.
+        raise InputError(f"{error} (a recipe's option: --benchmark-data)") from error.__cause__
+    for _, backbone, training in recipe.models:
+        # A downloaded model that is an untouched row may be of a kind that cannot be trained.
+        load_tokenizer(backbone, is_as_downloaded=training is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
