@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 # Suffixes: D draws, C kinds of items, N items, K clusters of items.
 
 NUM_DRAWS = 2000
+#: Draws of an interval that follows from their spread, which is right to 2 % then.
+NUM_SPREAD_DRAWS = 1000
 
 #: Probability below a 95 % interval, and above it.
 TAIL = 0.025
@@ -111,11 +113,7 @@ def middle_95(value_D: _Floats) -> tuple[float, float]:
 
 
 def resampled_interval(
-    value: float,
-    figures_of: Callable[[_Floats], _Floats],
-    count_C: _Floats,
-    *,
-    num_draws: int = 1000,
+    value: float, figures_of: Callable[[_Floats], _Floats], count_C: _Floats
 ) -> Estimate:
     """Estimate the 95 % interval of a figure between -1 and 1 from the spread of its resamples.
 
@@ -132,19 +130,13 @@ def resampled_interval(
         figures_of: Computes the figure of each row of counts, from [D, C] to [D]; NaN where it is
             not defined.
         count_C: Number of items of each kind, shape [C].
-        num_draws: Number of resamples; the seed is 0. The spread of 1,000 is right to 2 %.
     """
 
     def draw(num_draws: int, rng: np.random.Generator) -> _Counts:
         return draw_counts(count_C, rng=rng, num_draws=num_draws)
 
     return _spread_of_draws(
-        value,
-        figures_of,
-        draw,
-        num_items=int(count_C.sum()),
-        num_columns=len(count_C),
-        num_draws=num_draws,
+        value, figures_of, draw, num_items=int(count_C.sum()), num_columns=len(count_C)
     )
 
 
@@ -155,7 +147,6 @@ def clustered_interval(
     cluster_N: NDArray[np.int64],
     *,
     num_kinds: int,
-    num_draws: int = 1000,
 ) -> Estimate:
     """Estimate the interval of `resampled_interval` where whole clusters of items are drawn.
 
@@ -168,7 +159,6 @@ def clustered_interval(
         kind_N: Kind of each item, 0 to C - 1.
         cluster_N: Cluster of each item, whole numbers.
         num_kinds: Number of kinds, C.
-        num_draws: Number of resamples; the seed is 0.
     """
 
     def draw(num_draws: int, rng: np.random.Generator) -> _Counts:
@@ -182,7 +172,6 @@ def clustered_interval(
         draw,
         num_items=len(np.unique(cluster_N)),
         num_columns=max(num_kinds, len(kind_N)),
-        num_draws=num_draws,
     )
 
 
@@ -193,9 +182,8 @@ def _spread_of_draws(
     *,
     num_items: int,
     num_columns: int,
-    num_draws: int,
 ) -> Estimate:
-    """Return a figure with the interval that the spread of its resamples gives."""
+    """Return a figure with the interval that the spread of its resamples gives; the seed is 0."""
     from scipy.special import stdtrit
 
     if num_items < 2:
@@ -204,7 +192,8 @@ def _spread_of_draws(
         return Estimate(value=value, low=value, high=value)
     rng = np.random.default_rng(0)
     block = max(1, _MAX_COUNTS // num_columns)
-    sizes = [min(block, num_draws - start) for start in range(0, num_draws, block)]
+    starts = range(0, NUM_SPREAD_DRAWS, block)
+    sizes = [min(block, NUM_SPREAD_DRAWS - start) for start in starts]
     figure_D = np.concatenate([figures_of(draw(size, rng).astype(np.float64)) for size in sizes])
     figure_D = figure_D[np.isfinite(figure_D)]
     if not len(figure_D) or np.ptp(figure_D) < _ROUNDING:

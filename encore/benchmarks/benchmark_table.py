@@ -289,9 +289,7 @@ def _line(
     )
 
 
-def significant_differences(
-    rows: Sequence[TableRow], *, pairs: BenchmarkPairs, seed: int = 0
-) -> str:
+def significant_differences(rows: Sequence[TableRow], *, pairs: BenchmarkPairs) -> str:
     """Return a sentence on which rows differ significantly on the benchmark's pairs.
 
     Two rows differ significantly if the 95 % interval of their paired difference excludes 0.
@@ -299,13 +297,12 @@ def significant_differences(
     Args:
         rows: Rows to compare, two or more.
         pairs: Pairs of the benchmark.
-        seed: Seed of the test's draws (`compare_credits`).
     """
     units, weighting = units_of_pairs(pairs), pairs.benchmark.weighting
     combined = list(combinations(rows, 2))
     significant = []
     for first, second in combined:
-        difference = first.compared_with(second, units=units, weighting=weighting, seed=seed)
+        difference = first.compared_with(second, units=units, weighting=weighting, seed=0)
         if not difference.ci_low <= 0 <= difference.ci_high:
             significant.append(f"{first.name} and {second.name}")
     names = f"{', '.join(row.name for row in rows[:-1])} and {rows[-1].name}"

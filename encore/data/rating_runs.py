@@ -136,7 +136,6 @@ RatingStatus = RunStatus[RatingManifest]
 
 #: The functions of `encore.runs`, for rating runs.
 list_runs = partial(runs.list_runs, kind=RatingManifest)
-choose_run = partial(runs.choose_run, kind=RatingManifest)
 describe_run = partial(runs.describe_run, kind=RatingManifest)
 num_computed_pairs = runs.num_computed_pairs
 read_run = partial(runs.read_manifest, kind=RatingManifest)

@@ -1,7 +1,7 @@
-"""Estimate what rating some pairs costs: calls, tokens, seconds; compare it with the real cost.
+"""Count what rating some pairs costs, calls and tokens, and compare it with the real cost.
 
 Tokens are counted with the judge's tokenizer alone. Tokenising bounds the time of a count, so of a
-large study a sample of pairs is tokenised. Seconds are estimated for a GPU from the judge's size.
+large study a sample of pairs is tokenised.
 """
 
 from __future__ import annotations
@@ -111,13 +111,11 @@ def count_tokens(
     )
 
 
-def count_prompt_bytes(
-    prompts: PromptMaker, pairs: pa.Table, *, max_counted: int = MAX_COUNTED_PAIRS
-) -> int:
+def count_prompt_bytes(prompts: PromptMaker, pairs: pa.Table) -> int:
     """Count the bytes of all prompts of a judge that reads texts, from a sample of the pairs."""
     counted = pairs
-    if pairs.num_rows > max_counted:
-        counted = pairs.take(_spread_by_length(pairs, max_counted))
+    if pairs.num_rows > MAX_COUNTED_PAIRS:
+        counted = pairs.take(_spread_by_length(pairs, MAX_COUNTED_PAIRS))
     questions = prompts.questions(counted)
     texts = (prompt for prompt, _ in prompts.make(questions) if isinstance(prompt, str))
     num_bytes = sum(len(text.encode()) for text in texts)

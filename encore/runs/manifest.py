@@ -255,24 +255,23 @@ def describe_run(run_dir: Path, kind: type[RunManifest]) -> str:
     )
 
 
-def choose_run(parent: Path, kind: type[RunManifest], key: str | None = None) -> Path:
-    """Return the only run in a folder, or the run whose key begins with ``key``.
+def only_run(parent: Path, kind: type[RunManifest]) -> Path:
+    """Return the only run in a folder.
 
     Raises:
-        InputError: No run, several, or none that matches; the message lists them.
+        InputError: No run, or several; the message lists them.
     """
     runs = list_runs(parent, kind)
     if not runs:
         raise InputError(
             f"{parent.parent}: no {parent.name} yet; run `{kind.COMMAND} {parent.parent}` first"
         )
-    matching = [run_dir for run_dir in runs if run_dir.name.startswith(key or "")]
-    if len(matching) == 1:
-        return matching[0]
+    if len(runs) == 1:
+        return runs[0]
     listing = "; ".join(describe_run(run_dir, kind) for run_dir in runs)
     raise InputError(
-        f"{parent.parent}: {len(matching)} runs match {key or 'any key'}; choose one by its key "
-        f"(--run) or its folder: {listing}"
+        f"{parent.parent}: {len(runs)} runs match any key; choose one by its key (--run) or its "
+        f"folder: {listing}"
     )
 
 

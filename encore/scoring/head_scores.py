@@ -22,7 +22,7 @@ from encore.core.errors import InputError, StudyIncompleteError
 from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study
-from encore.runs.manifest import RunManifest, choose_run, list_runs
+from encore.runs.manifest import RunManifest, list_runs, only_run
 from encore.runs.shard_files import RunStatus, run_status
 from encore.weighting.preference_head import has_preference_head, rule_heads
 from encore.weighting.weight_vector import head_weights
@@ -202,7 +202,7 @@ def read_head_scores(path: str | Path) -> HeadScores:
     """
     path = study_path(path)
     if is_study(path):
-        path = choose_run(path / SCORES_DIR, ScoreManifest)
+        path = only_run(path / SCORES_DIR, ScoreManifest)
     status = run_status(path, ScoreManifest)
     if problems := status.unfinished:
         raise StudyIncompleteError(

@@ -7,7 +7,7 @@ keys of a record are counted, not described.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, FailFast, Field, StrictStr, ValidationError, model_validator
@@ -25,10 +25,8 @@ _MAX_SHOWN_PROBLEMS = 20
 class RequestError(HTTPException):
     """A refused request or text. ``kind`` says in one word why; errors are counted by it."""
 
-    def __init__(
-        self, status: int, kind: str, reason: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(status, reason, headers)
+    def __init__(self, status: int, kind: str, reason: str) -> None:
+        super().__init__(status, reason)
         self.kind = kind
 
 

@@ -207,17 +207,16 @@ def _level_variances(codes: LevelCodes, p_LR: _Floats, group_P: NDArray[np.intp]
 # --- in words -------------------------------------------------------------------------------------
 
 
-def ratings_needed(pairs: PairRatings, *, seed: int = 0, target: float = TARGET) -> str:
+def ratings_needed(pairs: PairRatings, *, target: float = TARGET) -> str:
     """Return a sentence on how close these weights are to the true ones, with 95 % confidence.
 
     It also says how many ratings are enough for the target. It has no full stop.
 
     Args:
         pairs: Ratings of pairs; each rule has at least one rating.
-        seed: Seed of the draws of `weight_error`.
         target: Largest error of any weight, as a share of it.
     """
-    estimate = weight_error(pairs, seed=seed)
+    estimate = weight_error(pairs)
     if estimate.error is None:
         return f"no number of ratings can be named: {estimate.obstacle}"
     error_now, num_pairs = estimate.error, pairs.num_pairs

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.pairs import planned_pairs, read_pairs, records_of
-from encore.data.rating_runs import choose_run, run_status
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from infra.prefect_setup import prefect_environment
 from tests.distributed.orders import FOLDER, WHO, Control
@@ -69,7 +69,7 @@ def options(**changes: Any) -> list[str]:
 
 def ratings(study: Path) -> pa.Table:
     """Read all ratings of the study's only run, in plan order; the run must be complete."""
-    status = run_status(choose_run(open_study(study).ratings_dir))
+    status = run_status(list_runs(open_study(study).ratings_dir)[0])
     assert status.is_complete
     return pa.concat_tables([pq.read_table(path) for path in sorted(status.paths)])
 

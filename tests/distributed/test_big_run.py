@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encore.data.rating_runs import choose_run, run_status
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from tests.distributed.farm import make_study, running_farm, running_postgres
 from tests.distributed.test_faults import rate_while_the_server_is_away
@@ -70,7 +70,7 @@ def test_a_run_of_minutes_whose_judges_are_killed_rates_every_shard(
             farm.retry(run)
             farm.wait_for(run, seconds=300)
         assert farm.api.flow_run(run)["state_type"] == "COMPLETED", farm.tails()
-        assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
+        assert run_status(list_runs(open_study(study).ratings_dir)[0]).is_complete
         num_prompts = NUM_SOAK_SHARDS * 2 * 10
         # What was answered is in the journal: only what was at work at a kill is asked again.
         assert num_prompts <= len(standin.lines("prompts")) <= 1.2 * num_prompts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from encore.data.rating_runs import choose_run, run_status
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from tests.distributed.farm import (
     Farm,
@@ -128,7 +128,7 @@ def test_runs_share_servers_of_the_pool_of_which_one_is_killed_and_the_driver_to
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
 
-    assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
+    assert run_status(list_runs(open_study(study).ratings_dir)[0]).is_complete
     states = [server["state_type"] for server in farm.server_runs()]
     # The retry took those that were there.
     assert sorted(states) == ["CRASHED", "RUNNING", "RUNNING"]

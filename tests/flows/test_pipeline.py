@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from encore.analysis.analyze import analyze
 from encore.analysis.rule_verdicts import RuleVerdictName
 from encore.core.command_parser import UsageError, single_command
-from encore.data.rating_runs import choose_run, list_runs, read_run
+from encore.data.rating_runs import list_runs, read_run
 from encore.data.study import open_study
 from encore.rating.rating_options import RatingConfig
 from encore.recipes.recipe import RecipeRating, Weighing, changed, load_recipe
@@ -61,7 +61,7 @@ def test_pairs_become_weights_and_a_second_run_does_only_what_is_missing(
         assert artifact(key, study)
 
     pairs_written = (study / "pairs" / "small.parquet").stat().st_mtime_ns
-    shard_path(choose_run(open_study(study).ratings_dir), 1).unlink()
+    shard_path(list_runs(open_study(study).ratings_dir)[0], 1).unlink()
     again = start(study, pairs_file, rating(), scheme="top-k", k=2)
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written

@@ -19,7 +19,7 @@ from prefect.client.schemas.filters import FlowRunFilter, LogFilter, LogFilterTa
 from prefect.client.schemas.objects import State, TaskRun
 
 from encore.core.errors import StudyIncompleteError
-from encore.data.rating_runs import choose_run, run_status
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
@@ -71,7 +71,7 @@ def tasks_of_run(flow_run_id: UUID | None) -> dict[str, TaskRun]:
 
 
 def only_run(study: Path) -> Path:
-    return choose_run(open_study(study).ratings_dir)
+    return list_runs(open_study(study).ratings_dir)[0]
 
 
 def break_first_generation(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from encore.core.errors import EncoreError, InputError
-from encore.data.rating_runs import choose_run, run_status
+from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from infra import processes
 from infra.prefect_setup import AUTOMATION, COORDINATOR_POOL, ENGINE_POOL, ROOT, prefect_environment
@@ -168,7 +168,7 @@ def assert_deployments_run(stack: Stack, folder: Path, judge: Path) -> None:
     artifact_names |= {"rating-progress", "report", "rule-statistics", "rule-weights"}
     assert set(artifacts) == {artifact_key(key, study) for key in artifact_names}
     assert artifacts[artifact_key("rating-progress", study)] == 100.0
-    assert run_status(choose_run(open_study(study).ratings_dir)).is_complete
+    assert run_status(list_runs(open_study(study).ratings_dir)[0]).is_complete
     for run in map(server.wait_for, refused_ids):
         assert run["state_type"] == "FAILED"
         assert f"study {pairs_file}: " in run["state"]["message"]

@@ -25,7 +25,7 @@ from encore.core.errors import EncoreError, EveryShardError, GenerationInterrupt
 from encore.core.reporting import Reporter
 from encore.runs import shard_listing, worker
 from encore.runs.identity import run_key_of
-from encore.runs.manifest import RunManifest, Shard, choose_run, claim_folder
+from encore.runs.manifest import RunManifest, Shard, claim_folder, only_run
 from encore.runs.shard_files import ShardTable, run_status, write_shard
 from encore.runs.worker import Job, ReportRows, work_on, work_through
 from tests.worlds.studies import shard_path
@@ -334,23 +334,23 @@ def test_another_process_may_begin_the_same_run_meanwhile(tmp_path, monkeypatch)
     assert set(states(job)) == {"missing"}
 
 
-def test_runs_are_listed_and_chosen_by_the_beginning_of_their_key(tmp_path):
+def test_the_only_run_is_taken_and_several_are_listed(tmp_path):
     manifests = [make_manifest(salt=salt) for salt in range(2)]
     for manifest in manifests:
         claim_folder(tmp_path / manifest.key, manifest)
     with pytest.raises(InputError) as caught:
-        choose_run(tmp_path, SquareManifest)
+        only_run(tmp_path, SquareManifest)
     assert all(
         f"{manifest.key} (squares, 0 of {manifest.num_pairs} pairs, 20" in str(caught.value)
         for manifest in manifests
     )
-    key = manifests[0].key
     (tmp_path / manifests[1].key / SquareManifest.FILE).write_text("{")
-    assert choose_run(tmp_path, SquareManifest, key[:6]).name == key
-    with pytest.raises(InputError, match=r"nope.*squares.json damaged"):
-        choose_run(tmp_path, SquareManifest, "nope")
+    with pytest.raises(InputError, match=r"2 runs .*squares.json damaged"):
+        only_run(tmp_path, SquareManifest)
+    shutil.rmtree(tmp_path / manifests[1].key)
+    assert only_run(tmp_path, SquareManifest).name == manifests[0].key
     with pytest.raises(InputError, match="run `encore square"):
-        choose_run(tmp_path / "none", SquareManifest)
+        only_run(tmp_path / "none", SquareManifest)
 
 
 # --- work ---------------------------------------------------------------------------------------

@@ -26,8 +26,6 @@ _UNREAD_COLUMNS: Mapping[str, Reason] = {
 #: Every column that is read, or whose content sets a record aside.
 CONTEXT_COLUMNS = {*_SYSTEM_COLUMNS, *_UNREAD_COLUMNS}
 _MAX_SHOWN = 40
-#: Roles of the two texts of an exchange in a history.
-_EXCHANGE: tuple[Role, Role] = ("user", "assistant")
 
 
 def with_prompt_column(

@@ -50,27 +50,23 @@ _START_TOKENS = re.compile(r"\A\s*(?:(?:<s>|<bos>|<\|begin_of_text\|>)\s*)?")
 _MIN_REPEATED_BYTES = 10
 
 
-def prompt_turns(
-    value: Any, *, name: str = "prompt", on_reading: OnReading = ignore_reading
-) -> tuple[Message, ...]:
+def prompt_turns(value: Any, *, on_reading: OnReading = ignore_reading) -> tuple[Message, ...]:
     """Return the turns of a prompt: messages, a transcript of Human and Assistant, or one text.
 
     Raises:
         MalformedRecordError: It is none of these, or a text with the turns of another form.
     """
-    if not isinstance(value, str):
-        return messages_of(value, name=name, on_reading=on_reading)
-    if messages_in_text(value) is not None:
-        return messages_of(value, name=name, on_reading=on_reading)
+    if not isinstance(value, str) or messages_in_text(value) is not None:
+        return messages_of(value, name="prompt", on_reading=on_reading)
     if is_transcript(value):
-        turns = turns_of(value, name=name)
+        turns = turns_of(value, name="prompt")
         if turns[-1] == Message(role="assistant", content=""):  # where the response begins
             turns = turns[:-1]
         has_all_turns = len(turns) > 1 or value.rstrip().endswith("\n\nAssistant:")
         if has_all_turns or marked_form(value) is None:
             on_reading("turns-in-prompt")
             return turns
-    refuse_turns(value, name=name)
+    refuse_turns(value, name="prompt")
     return (Message(role="user", content=value),)
 
 
