@@ -182,19 +182,12 @@ def make_table(
         )
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
     paper_rows_by_method = _published(paper) if is_comparable else {}
-    lines = [
-        _line(
-            row,
-            rows[0],
-            paper=paper_rows_by_method.pop(row.method or "", None),
-            pairs=pairs,
-            seed=seed,
-        )
-        for row in rows
-    ]
+    lines = _our_lines(rows, paper_rows_by_method, pairs=pairs, seed=seed)
+    shown_paper_rows = [line.paper for line in lines]
     lines += [
         TableLine(name=f"{row.label}, {row.base_model}", kind="paper-only", paper=row)
         for row in paper_rows_by_method.values()
+        if row not in shown_paper_rows
     ]
     lines += [
         TableLine(name=f"{row.name} (as published)", kind="published", published=row)
@@ -254,6 +247,21 @@ def _published(paper: PaperTables) -> dict[str, PaperRow]:
         if row.table in tables:
             published.setdefault(row.method, row)
     return published
+
+
+def _our_lines(
+    rows: Sequence[TableRow],
+    paper_rows_by_method: Mapping[str, PaperRow],
+    *,
+    pairs: BenchmarkPairs,
+    seed: int,
+) -> list[TableLine]:
+    """Return our rows; the paper's row of a method stands beside the first of its rows."""
+    remaining = dict(paper_rows_by_method)
+    return [
+        _line(row, rows[0], paper=remaining.pop(row.method or "", None), pairs=pairs, seed=seed)
+        for row in rows
+    ]
 
 
 def _line(

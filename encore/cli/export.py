@@ -16,6 +16,7 @@ from encore.exports.export_options import ExportConfig
 
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
+    from encore.exports.model_card import Exported
 
 #: Number of pairs on which flipped rankings are counted. A model of 8 billion weights takes minutes
 #: for them on a CPU.
@@ -77,18 +78,7 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     weights = result.composition.weights.items()
     table = compact_table(("rule", "weight"), weights, title="Folded heads")
     show_result(record, [table], result.notes, as_json=json)
-    checked, written = result.verification, result.written
-    flips = (
-        f"; {checked.num_flipped:,} of {checked.num_margins:,} rankings flipped or tied"
-        if checked.num_margins
-        else ""
-    )
-    say(
-        f"{config.out}: {result.kind}, {counted(len(written.labels), 'label')}, "
-        f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
-        f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
-    )
-    say(f"{config.out / 'README.md'} shows how to load it in ten lines")
+    _say_written(result, config.out)
     if pushed is not None:
         say(f"pushed: {pushed['url']}")
     if composition is not None and composition.num_missing_shards:
@@ -96,9 +86,25 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
             f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
             f"{composition.num_shards} shards: `encore rate`, then export again"
         )
-    is_reward = len(written.labels) == 1
+    is_reward = len(result.written.labels) == 1
     weights_options = () if is_reward else ("--scheme", "encore", "--ratings", "STUDY")
     say_next("serve", config.out, *weights_options)
+
+
+def _say_written(result: Exported, out: Path) -> None:
+    """Say what an export holds, and how it was checked."""
+    checked, written = result.verification, result.written
+    flips = (
+        f"; {checked.num_flipped:,} of {checked.num_margins:,} rankings flipped or tied"
+        if checked.num_margins
+        else ""
+    )
+    say(
+        f"{out}: {result.kind}, {counted(len(written.labels), 'label')}, "
+        f"{written.dtype}, {result.num_bytes / 1e6:.1f} MB; {checked.num_probes} conversations "
+        f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
+    )
+    say(f"{out / 'README.md'} shows how to load it in ten lines")
 
 
 def _sample_pairs(ratings: Path | None) -> Sequence[PreferencePair]:

@@ -127,12 +127,27 @@ def ingest(
     """
     out = study_path(out)
     resolved = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
+    ingested = _ingest_labels(resolved, out, replace=replace, reporter=reporter)
+    reporter.finished()
+    origins = [origin for _, of_label in ingested for origin in of_label]
+    return IngestReport(
+        study=out,
+        sources=tuple(report for report, _ in ingested),
+        data_digest=data_digest(open_study(out)),
+        mostly_set_aside=_mostly_set_aside(origins, max_set_aside_share),
+    )
+
+
+def _ingest_labels(
+    resolved: Sequence[Source], out: Path, *, replace: bool, reporter: Reporter
+) -> list[tuple[SourceReport, Sequence[Origin]]]:
+    """Ingest sources, those of a label together, as one change of the study."""
     labels = sorted({str(source.label) for source in resolved})
     by_label = {label: [source for source in resolved if source.label == label] for label in labels}
     try:
         with changed_study(out) as change:
             _refuse_near_labels(by_label, change.study)
-            ingested = [
+            return [
                 _ingest_label(label, of_label, change, replace=replace, reporter=reporter)
                 for label, of_label in by_label.items()
             ]
@@ -141,19 +156,16 @@ def ingest(
             f"study {out}: writing failed ({error}); the study is as it was before; "
             "make room or give permission, then run the command again"
         ) from error
-    reporter.finished()
-    origins = [origin for _, of_label in ingested for origin in of_label]
-    return IngestReport(
-        study=out,
-        sources=tuple(report for report, _ in ingested),
-        data_digest=data_digest(open_study(out)),
-        mostly_set_aside=tuple(
-            f"{origin.name}: {origin.num_set_aside:,} of {origin.num_read:,} records were set "
-            f"aside, more than the share of {max_set_aside_share:g} that --max-set-aside-share "
-            "accepts; the study has the others"
-            for origin in origins
-            if origin.num_set_aside > max_set_aside_share * origin.num_read
-        ),
+
+
+def _mostly_set_aside(origins: Iterable[Origin], max_share: float) -> tuple[str, ...]:
+    """Return a sentence for each source of which a larger share of records was set aside."""
+    return tuple(
+        f"{origin.name}: {origin.num_set_aside:,} of {origin.num_read:,} records were set "
+        f"aside, more than the share of {max_share:g} that --max-set-aside-share "
+        "accepts; the study has the others"
+        for origin in origins
+        if origin.num_set_aside > max_share * origin.num_read
     )
 
 

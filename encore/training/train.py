@@ -125,39 +125,8 @@ def train(
     _check_heads(config)
     with joined_ranks(device) as ranks:
         ranks.check(config)
-        # Everything that is read from the study becomes plain arrays here.
-        tokenizer = load_tokenizer(config.backbone)
-        examples = read_examples(
-            study,
-            tokenizer=tokenizer,
-            objective=config.objective,
-            ratings=config.ratings,
-            run=config.run,
-            judge=config.judge,
-            limit=config.limit,
-            max_set_aside_share=config.max_set_aside_share,
-            **config.table_layout,
-        )
-        rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
-        examples = centre(examples, train_rows=rows.train_rows)
-        if config.preference_head != "none":
-            examples = add_preference_head(examples)
-        # Settings, backbone and data identify the run.
-        backbone = backbone_identity(config.backbone, tokenizer)
-        identity = run_folder.run_identity(config, backbone=backbone, data_sha256=examples.digest)
-        folder = config.out or study.path / run_folder.TRAINING_DIR / run_key_of(identity)
-        run = TrainingRun(folder=folder, identity=identity)
-        ranks.check_run_key(run.key)
-        job = _Job(
-            run=run,
-            config=config,
-            examples=examples,
-            split=rows,
-            tokenizer=tokenizer,
-            device=device,
-            ranks=ranks,
-            reporter=reporter if ranks.is_rank_zero else SILENT,
-        )
+        job, backbone = _open_job(study, config, device=device, ranks=ranks, reporter=reporter)
+        run, examples = job.run, job.examples
         for note in examples.notes:
             if "chat template" in note:  # said before the backbone is loaded
                 job.reporter.message(note)
@@ -180,6 +149,46 @@ def train(
         is_new=earlier_result is None,
         seconds=time.monotonic() - began,
     )
+
+
+def _open_job(
+    study: Study, config: TrainingRunConfig, *, device: str, ranks: Ranks, reporter: Reporter
+) -> tuple[_Job, Mapping[str, Any]]:
+    """Read the data of a run and find its folder; return the job and the backbone's identity."""
+    # Everything that is read from the study becomes plain arrays here.
+    tokenizer = load_tokenizer(config.backbone)
+    examples = read_examples(
+        study,
+        tokenizer=tokenizer,
+        objective=config.objective,
+        ratings=config.ratings,
+        run=config.run,
+        judge=config.judge,
+        limit=config.limit,
+        max_set_aside_share=config.max_set_aside_share,
+        **config.table_layout,
+    )
+    rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)
+    examples = centre(examples, train_rows=rows.train_rows)
+    if config.preference_head != "none":
+        examples = add_preference_head(examples)
+    # Settings, backbone and data identify the run.
+    backbone = backbone_identity(config.backbone, tokenizer)
+    identity = run_folder.run_identity(config, backbone=backbone, data_sha256=examples.digest)
+    folder = config.out or study.path / run_folder.TRAINING_DIR / run_key_of(identity)
+    run = TrainingRun(folder=folder, identity=identity)
+    ranks.check_run_key(run.key)
+    job = _Job(
+        run=run,
+        config=config,
+        examples=examples,
+        split=rows,
+        tokenizer=tokenizer,
+        device=device,
+        ranks=ranks,
+        reporter=reporter if ranks.is_rank_zero else SILENT,
+    )
+    return job, backbone
 
 
 def _check_heads(config: TrainingRunConfig) -> None:

@@ -161,10 +161,14 @@ def compare_schemes(
     Raises:
         InputError: Not a ratings table, a rule without ratings, or an unknown rule.
     """
-    if not isinstance(ratings, Evidence):
-        with open_evidence(ratings) as opened_evidence:
-            return compare_schemes(opened_evidence, options=options)
-    evidence, options = ratings, options or SchemeOptions()
+    if isinstance(ratings, Evidence):
+        return _compared(ratings, options or SchemeOptions())
+    with open_evidence(ratings) as evidence:
+        return _compared(evidence, options or SchemeOptions())
+
+
+def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
+    """Weigh the rules of evidence by every scheme, and measure the composed ratings of each."""
     if options.rule is None:
         lowest = evidence.rule_ids[evidence.rule_indices_by_entropy()[0]]
         options = options.model_copy(update={"rule": lowest})
@@ -173,12 +177,9 @@ def compare_schemes(
     group_P = pairs.group_P
     margin_sds = rule_margin_sds(all_pairs.margin_PR)
     draws = _draw_halves(pairs, options)
-    notes = [*pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)]
-    notes += [
-        f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; encore gives "
-        "it the largest, inverse-sd and bradley-terry none"
-        for rule in evidence.rules
-        if rule.num_levels == 1
+    notes = [
+        *pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs),
+        *_constant_rule_notes(evidence.rules),
     ]
     rows: list[SchemeRow] = []
     held_out_accuracies: list[HeldOut] = []
@@ -213,6 +214,16 @@ def compare_schemes(
         folds_grouped_by=held_out_accuracies[0].grouped_by if held_out_accuracies else None,
         notes=tuple(notes),
     )
+
+
+def _constant_rule_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
+    """Yield a sentence for each rule whose ratings are all the same."""
+    for rule in rules:
+        if rule.num_levels == 1:
+            yield (
+                f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; "
+                "encore gives it the largest, inverse-sd and bradley-terry none"
+            )
 
 
 def scheme_label(vector: WeightVector) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,12 @@ from encore.core.versions import package_versions
 from encore.data.study import Study, as_study
 from encore.model.reward_model import MultiHeadRewardModel
 from encore.model.saved_model import load_model
-from encore.training.baselines.gating_network import best_constant_weights, fit_gate, save_gate
+from encore.training.baselines.gating_network import (
+    GatingNetwork,
+    best_constant_weights,
+    fit_gate,
+    save_gate,
+)
 from encore.training.evaluation import accuracy_half
 from encore.training.pooled_states import embed, prompt_tokens
 from encore.training.training_examples import TrainingExamples, group_draw, read_examples, split
@@ -105,12 +111,7 @@ def train_gate(
     study, began = as_study(study), time.monotonic()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer, metadata = load_model(config.model, device=device)
-    rule_ids = rule_heads(model.head_ids)
-    if len(rule_ids) < 2:
-        raise InputError(
-            f"model {config.model}: its only head is {rule_ids[0]!r}; a gate weighs the heads of "
-            "several rules: give a model trained with objective multi-head"
-        )
+    rule_ids = _several_rules(model.head_ids, model=config.model)
     training = TrainingConfig.model_validate(metadata["config"])
     examples = read_examples(
         study,
@@ -136,17 +137,11 @@ def train_gate(
         device=device,
         on_step=lambda loss: reporter.advanced(note=f"loss {loss:.3f}"),
     )
-    weight_PR = gate.weights(prompt_PD)
-    mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
-    mean_weights = dict(zip(gate.head_ids, mean_R.tolist(), strict=True))
-    constant_R, best_constant_loss = best_constant_weights(margin_PR[rows])
-    constant_P = margin_PR @ constant_R
-    held_out_loss = held_out_constant_loss = None
-    if len(held_out):
-        held_out_loss = gate.mean_loss(prompt_PD[held_out], margin_PR[held_out])
-        held_out_constant_loss = float(np.logaddexp(0, -constant_P[held_out]).mean())
+    measured = _measure(gate, prompt_PD, margin_PR, rows=rows, held_out=held_out)
     warnings = gate_warnings(
-        mean_weights, gate_loss=held_out_loss, constant_loss=held_out_constant_loss
+        measured["mean_weights"],
+        gate_loss=measured["held_out_loss"],
+        constant_loss=measured["held_out_constant_loss"],
     )
     result = GateResult(
         out=out,
@@ -155,14 +150,7 @@ def train_gate(
         num_set_aside=examples.num_set_aside,
         num_stop_pairs=int(is_stop_P.sum()),
         best_step=gate.best_step,
-        accuracy_gated=accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
-        accuracy_constant=accuracy_half(constant_P[held_out]),
-        accuracy_uniform=accuracy_half(margin_PR[held_out].mean(axis=1)),
-        mean_weights=mean_weights,
-        training_loss=gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
-        best_constant_loss=best_constant_loss,
-        held_out_loss=held_out_loss,
-        held_out_constant_loss=held_out_constant_loss,
+        **measured,
         synthetic=study.synthetic,
         notes=(*warnings, *examples.notes),
         seconds=time.monotonic() - began,
@@ -175,6 +163,46 @@ def train_gate(
     write_json(out / RESULT_FILE, content)
     reporter.saved(out, kind="gate")
     return result
+
+
+def _several_rules(head_ids: Sequence[str], *, model: Path) -> tuple[str, ...]:
+    """Return the heads of rules among a model's heads; raise InputError if there is only one."""
+    rule_ids = rule_heads(head_ids)
+    if len(rule_ids) < 2:
+        raise InputError(
+            f"model {model}: its only head is {rule_ids[0]!r}; a gate weighs the heads of "
+            "several rules: give a model trained with objective multi-head"
+        )
+    return rule_ids
+
+
+def _measure(
+    gate: GatingNetwork,
+    prompt_PD: _Floats,
+    margin_PR: _Floats,
+    *,
+    rows: NDArray[np.int64],
+    held_out: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Return the accuracies, losses and mean weights of a gate, as fields of `GateResult`."""
+    weight_PR = gate.weights(prompt_PD)
+    mean_R = weight_PR[held_out if len(held_out) else rows].mean(axis=0, dtype=np.float64)
+    constant_R, best_constant_loss = best_constant_weights(margin_PR[rows])
+    constant_P = margin_PR @ constant_R
+    held_out_loss = held_out_constant_loss = None
+    if len(held_out):
+        held_out_loss = gate.mean_loss(prompt_PD[held_out], margin_PR[held_out])
+        held_out_constant_loss = float(np.logaddexp(0, -constant_P[held_out]).mean())
+    return {
+        "accuracy_gated": accuracy_half((weight_PR * margin_PR)[held_out].sum(axis=1)),
+        "accuracy_constant": accuracy_half(constant_P[held_out]),
+        "accuracy_uniform": accuracy_half(margin_PR[held_out].mean(axis=1)),
+        "mean_weights": dict(zip(gate.head_ids, mean_R.tolist(), strict=True)),
+        "training_loss": gate.mean_loss(prompt_PD[rows], margin_PR[rows]),
+        "best_constant_loss": best_constant_loss,
+        "held_out_loss": held_out_loss,
+        "held_out_constant_loss": held_out_constant_loss,
+    }
 
 
 def _prompt_states_and_margins(
