@@ -175,24 +175,10 @@ def make_table(
         InputError: Two rows have the same name.
     """
     names = [row.name for row in rows]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(
-            f"table: several rows {repeated[0]!r}; give every row a unique name (--reward-model "
-            "NAME=…, --results NAME=FILE)"
-        )
+    _refuse_repeated(names)
     is_comparable = pairs.benchmark == load_benchmark(BENCHMARK)
-    paper_rows_by_method = _published(paper) if is_comparable else {}
-    lines = _our_lines(rows, paper_rows_by_method, pairs=pairs, seed=seed)
-    shown_paper_rows = [line.paper for line in lines]
-    lines += [
-        TableLine(name=f"{row.label}, {row.base_model}", kind="paper-only", paper=row)
-        for row in paper_rows_by_method.values()
-        if row not in shown_paper_rows
-    ]
-    lines += [
-        TableLine(name=f"{row.name} (as published)", kind="published", published=row)
-        for row in published
-    ]
+    paper_rows = _published(paper) if is_comparable else {}
+    lines = _table_lines(rows, paper_rows, published, pairs=pairs, seed=seed)
     return BenchmarkTable(
         benchmark=TableBenchmark(
             **pairs.benchmark.model_dump(),
@@ -249,19 +235,38 @@ def _published(paper: PaperTables) -> dict[str, PaperRow]:
     return published
 
 
-def _our_lines(
+def _refuse_repeated(names: Sequence[str]) -> None:
+    """Raise InputError if two rows have the same name."""
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"table: several rows {repeated[0]!r}; give every row a unique name (--reward-model "
+            "NAME=…, --results NAME=FILE)"
+        )
+
+
+def _table_lines(
     rows: Sequence[TableRow],
-    paper_rows_by_method: Mapping[str, PaperRow],
+    paper_rows: Mapping[str, PaperRow],
+    published: Sequence[PublishedRow],
     *,
     pairs: BenchmarkPairs,
     seed: int,
 ) -> list[TableLine]:
-    """Return our rows; the paper's row of a method stands beside the first of its rows."""
-    remaining = dict(paper_rows_by_method)
-    return [
+    """Return our rows, each beside the paper's row of its method, then all other rows."""
+    remaining = dict(paper_rows)  # a method's row stands beside our first row of the method
+    lines = [
         _line(row, rows[0], paper=remaining.pop(row.method or "", None), pairs=pairs, seed=seed)
         for row in rows
     ]
+    lines += [
+        TableLine(name=f"{row.label}, {row.base_model}", kind="paper-only", paper=row)
+        for row in remaining.values()
+    ]
+    lines += [
+        TableLine(name=f"{row.name} (as published)", kind="published", published=row)
+        for row in published
+    ]
+    return lines
 
 
 def _line(

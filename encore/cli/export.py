@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from encore.exports.export_options import ExportConfig
 if TYPE_CHECKING:
     from encore.data.records import PreferencePair
     from encore.exports.model_card import Exported
+    from encore.model.open_model import OpenedModel
 
 #: Number of pairs on which flipped rankings are counted. A model of 8 billion weights takes minutes
 #: for them on a CPU.
@@ -43,21 +44,9 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
     from encore.exports.push import push_export
     from encore.exports.weights_input import chosen_weights
     from encore.exports.write_export import export_model, refuse_occupied
-    from encore.model.open_model import open_reward_model
 
     refuse_occupied(config.out, source=config.model)  # before a large model is loaded
-    if (local_path(config.model) / "gate.json").is_file():
-        raise InputError(
-            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
-            "cannot be folded into a plain classifier; export the model it weighs"
-        )
-    opened = open_reward_model(
-        config.model,
-        device="cpu",  # the export is opened too, and both may not fit on a GPU
-        dtype="float32",
-        max_length=config.max_length,
-        revision=config.revision,
-    )
+    opened = _open_model(config)
     composition = chosen_weights(choice, head_ids=opened.model.head_ids, held_out=opened.held_out)
     result = export_model(
         opened,
@@ -75,24 +64,37 @@ def export(config: ExportConfig, *, json: JsonOption = False) -> None:
         "notes": result.notes,
         "pushed": pushed,
     }
-    weights = result.composition.weights.items()
-    table = compact_table(("rule", "weight"), weights, title="Folded heads")
+    table = compact_table(
+        ("rule", "weight"), result.composition.weights.items(), title="Folded heads"
+    )
     show_result(record, [table], result.notes, as_json=json)
-    _say_written(result, config.out)
-    if pushed is not None:
-        say(f"pushed: {pushed['url']}")
-    if composition is not None and composition.num_missing_shards:
-        raise StudyIncompleteError(
-            f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
-            f"{composition.num_shards} shards: `encore rate`, then export again"
+    _say_result(result, config.out, pushed=pushed)
+
+
+def _open_model(config: ExportConfig) -> OpenedModel:
+    """Open the model to export; raise InputError for a gate."""
+    from encore.model.open_model import open_reward_model
+
+    if (local_path(config.model) / "gate.json").is_file():
+        raise InputError(
+            f"model {config.model}: this is a gate, whose weights depend on the prompt, so it "
+            "cannot be folded into a plain classifier; export the model it weighs"
         )
-    is_reward = len(result.written.labels) == 1
-    weights_options = () if is_reward else ("--scheme", "encore", "--ratings", "STUDY")
-    say_next("serve", config.out, *weights_options)
+    return open_reward_model(
+        config.model,
+        device="cpu",  # the export is opened too, and both may not fit on a GPU
+        dtype="float32",
+        max_length=config.max_length,
+        revision=config.revision,
+    )
 
 
-def _say_written(result: Exported, out: Path) -> None:
-    """Say what an export holds, and how it was checked."""
+def _say_result(result: Exported, out: Path, *, pushed: Mapping[str, str] | None) -> None:
+    """Say what an export holds, how it was checked, and what can be done with it.
+
+    Raises:
+        StudyIncompleteError: The weights come from a rating run that is not complete.
+    """
     checked, written = result.verification, result.written
     flips = (
         f"; {checked.num_flipped:,} of {checked.num_margins:,} rankings flipped or tied"
@@ -105,6 +107,17 @@ def _say_written(result: Exported, out: Path) -> None:
         f"score the same with plain transformers (to {checked.max_difference:.0e}){flips}"
     )
     say(f"{out / 'README.md'} shows how to load it in ten lines")
+    if pushed is not None:
+        say(f"pushed: {pushed['url']}")
+    composition = result.composition
+    if composition.num_missing_shards:
+        raise StudyIncompleteError(
+            f"the weights are of a rating run that lacks {composition.num_missing_shards} of "
+            f"{composition.num_shards} shards: `encore rate`, then export again"
+        )
+    is_reward = len(written.labels) == 1
+    weights_options = () if is_reward else ("--scheme", "encore", "--ratings", "STUDY")
+    say_next("serve", out, *weights_options)
 
 
 def _sample_pairs(ratings: Path | None) -> Sequence[PreferencePair]:

@@ -184,29 +184,11 @@ def write_shard(
         EveryShardError: The disk is full.
         EncoreError: The written file is not what the plan expects.
     """
-    footer = {
-        **content.footer,
-        **_identifying_footer(manifest, shard),
-        "versions": package_versions(),
-    }
     listing = listing or ShardListing(run_dir)
-    cost = {**content.cost, _COUNTS: content.counts}
     try:
-        with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
-            with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
-                writer.write_table(content.table)
-                writer.add_key_value_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True)})
-            digest = file_sha256(temporary)[:_DIGEST_DIGITS]
-            written = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
-            is_contended = has_cost(run_dir, shard)
-            write_json(_cost_path(run_dir, shard.index), cost, indent=None)
-            publish(temporary, written)
-        listing.add(shard.index, written)
-        if is_contended or replaces_done:  # another process may have written it just before
-            listing.renew(now=True)
-        for path in listing.files(shard.index) if replaces_done else ():
-            if path != written:
-                remove_file(path)
+        written = _write_files(
+            run_dir, manifest, shard, content, listing=listing, replaces_done=replaces_done
+        )
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -226,6 +208,40 @@ def write_shard(
         if path == written or _state_of_file(path, manifest, shard).state != "done":
             remove_file(path)
     return state
+
+
+def _write_files(
+    run_dir: Path,
+    manifest: RunManifest,
+    shard: Shard,
+    content: ShardTable,
+    *,
+    listing: ShardListing,
+    replaces_done: bool,
+) -> Path:
+    """Write a shard's cost and then its rows; return the path of the rows, which has a digest."""
+    footer = {
+        **content.footer,
+        **_identifying_footer(manifest, shard),
+        "versions": package_versions(),
+    }
+    cost = {**content.cost, _COUNTS: content.counts}
+    with temporary_path(run_dir / f"shard-{shard.index:05d}") as temporary:
+        with pq.ParquetWriter(temporary, content.table.schema, **manifest.PARQUET) as writer:
+            writer.write_table(content.table)
+            writer.add_key_value_metadata({FOOTER_KEY: json.dumps(footer, sort_keys=True)})
+        digest = file_sha256(temporary)[:_DIGEST_DIGITS]
+        written = run_dir / f"shard-{shard.index:05d}.{digest}.parquet"
+        is_contended = has_cost(run_dir, shard)
+        write_json(_cost_path(run_dir, shard.index), cost, indent=None)
+        publish(temporary, written)
+    listing.add(shard.index, written)
+    if is_contended or replaces_done:  # another process may have written it just before
+        listing.renew(now=True)
+    for path in listing.files(shard.index) if replaces_done else ():
+        if path != written:
+            remove_file(path)
+    return written
 
 
 def has_cost(run_dir: Path, shard: Shard) -> bool:

@@ -110,17 +110,7 @@ def mix_heads(
     weight_R = weight_R / unit
     preference_P2, rules_P2 = score_P2R[:, :, 0], score_P2R[:, :, 1:] @ weight_R
     sd_preference, sd_rules = _sd(preference_P2), _sd(rules_P2)
-    if not sd_preference:
-        raise InputError(
-            "head 0 gives all held-out responses the same score, so it has no scale; train the "
-            "model again, or compose without head 0: give weights of all heads, that of "
-            f"{PREFERENCE_HEAD!r} 0"
-        )
-    if not sd_rules and beta not in (0, "auto"):
-        raise InputError(
-            "the weighted rules give all held-out responses the same score, so they have no "
-            "scale; give other weights, or --beta 0 for head 0 alone"
-        )
+    _refuse_without_scale(sd_preference, sd_rules, beta=beta)
     margin_P = (preference_P2[:, 0] - preference_P2[:, 1]) / sd_preference
     rule_margin_P = (rules_P2[:, 0] - rules_P2[:, 1]) / (sd_rules or 1.0)
     group_P = np.unique(held_out.group_P, return_inverse=True)[1]
@@ -144,6 +134,21 @@ def mix_heads(
         held_out_loss=float(_losses(margin_P + chosen_beta * rule_margin_P).mean()),
         preference_loss=float(_losses(margin_P).mean()),
     )
+
+
+def _refuse_without_scale(sd_preference: float, sd_rules: float, *, beta: Beta) -> None:
+    """Raise if head 0, or the rules that beta multiplies, score all responses the same."""
+    if not sd_preference:
+        raise InputError(
+            "head 0 gives all held-out responses the same score, so it has no scale; train the "
+            "model again, or compose without head 0: give weights of all heads, that of "
+            f"{PREFERENCE_HEAD!r} 0"
+        )
+    if not sd_rules and beta not in (0, "auto"):
+        raise InputError(
+            "the weighted rules give all held-out responses the same score, so they have no "
+            "scale; give other weights, or --beta 0 for head 0 alone"
+        )
 
 
 def _held_out_scores(held_out: HeldOutScores | None, *, num_heads: int) -> _Floats:
