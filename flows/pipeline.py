@@ -8,8 +8,10 @@ As a command, with or without a Prefect server:
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
@@ -134,23 +136,14 @@ def main(
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
     """
     set_values = config.model_dump(exclude_unset=True)
-    rating = set_values.get("rating", {})
     if config.recipe is None:
-        if config.benchmark_data is not None:
-            raise UsageError("--benchmark-data belongs to --recipe")
-        if not config.sources or config.rating.judge.model is None:
-            missing = "--judge" if config.sources else "SOURCE"
-            raise UsageError(f"{missing} is missing; give SOURCE... and --judge, or --recipe")
-        shared_values = {
-            name: set_values[name] for name in PipelineConfig.model_fields if name in set_values
-        }
-        flow_config = PipelineConfig(**shared_values)
+        flow_config = _pipeline_config(config, set_values)
         run_flow(pipeline, config=flow_config, attempts=attempts, tracking=tracking)
         return
     for name in sorted(_recipes_own_options(config)):
         option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
         raise UsageError(f"{option_name} is the recipe's to say; leave it out")
-    changes = {"rating": rating}
+    changes = {"rating": set_values.get("rating", {})}
     if config.benchmark_data is not None:
         changes["benchmark"] = {"pairs": {"data": config.benchmark_data}}
     result = run_flow(
@@ -165,6 +158,17 @@ def main(
         sys.stdout.write(visible(table.read_text(encoding="utf-8")))
     for note in result.notes:
         sys.stdout.write(visible(f"- {note}\n"))
+
+
+def _pipeline_config(config: PipelineCommand, set_values: Mapping[str, Any]) -> PipelineConfig:
+    """Return the options of the flow without a recipe; raise UsageError if some do not fit it."""
+    if config.benchmark_data is not None:
+        raise UsageError("--benchmark-data belongs to --recipe")
+    if not config.sources or config.rating.judge.model is None:
+        missing = "--judge" if config.sources else "SOURCE"
+        raise UsageError(f"{missing} is missing; give SOURCE... and --judge, or --recipe")
+    names = PipelineConfig.model_fields.keys() & set_values.keys()
+    return PipelineConfig(**{name: set_values[name] for name in names})
 
 
 def _recipes_own_options(config: BaseModel) -> set[str]:

@@ -84,16 +84,21 @@ def rate_shards(
         if note := note_on_refusals(report):
             logger.warning(note)
         publish_failed_shards(report.failures, study=study)
-        if report.failures:
-            raise StudyIncompleteError(
-                f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
-                "command again for only these"
-            )
-        if report.early_stop is not None and not report.early_stop.is_success:
-            raise StudyIncompleteError(report.early_stop.reason)
+        _raise_if_incomplete(report)
         return run.run_dir, report
 
     return run_stage("rate", rate, attempts=Attempts(retries=0))
+
+
+def _raise_if_incomplete(report: RunReport) -> None:
+    """Raise StudyIncompleteError if shards failed, or a limit such as the budget ended the run."""
+    if report.failures:
+        raise StudyIncompleteError(
+            f"{report.summary}: shards {', '.join(map(str, report.failures))}; run the same "
+            "command again for only these"
+        )
+    if report.early_stop is not None and not report.early_stop.is_success:
+        raise StudyIncompleteError(report.early_stop.reason)
 
 
 def _pool_judge(

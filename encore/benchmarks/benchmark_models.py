@@ -14,7 +14,7 @@ import gc
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -228,6 +228,27 @@ class Scorer:
             opened, scores, report, refusals=refusals, folder=folder, title=title
         )
 
+    def _notes(
+        self, opened: OpenedModel, report: RunReport, refusals: TemplateRefusals
+    ) -> Iterator[str]:
+        """Yield sentences on pairs that the model could not read as they are."""
+        for note in refusals.notes:
+            yield f"{opened.name}: {note}"
+        if num_cut := report.total("num_cut_pairs"):
+            manner = "the same way" if self.config.truncation == "rewardbench" else "another way"
+            yield (
+                f"{opened.name}: {num_cut} of {self.pairs.num_pairs} pairs are longer than "
+                f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, "
+                f"the oldest; the rewardbench tool cuts them in {manner}"
+            )
+        # A downloaded model without a chat template gets ours.
+        if "Human: " in opened.tokenizer.template and "objective" not in opened.metadata:
+            yield (
+                f"{opened.name}: it reads conversations as plain Human/Assistant turns; this is "
+                "right for a model that was trained on such turns, wrong for one whose chat "
+                "template is missing"
+            )
+
     def _scored_model(
         self,
         opened: OpenedModel,
@@ -239,22 +260,7 @@ class Scorer:
         title: str,
     ) -> ScoredModel:
         """Return the scores of a model with facts about the model and notes for readers."""
-        metadata, notes = opened.metadata, []
-        notes += [f"{opened.name}: {note}" for note in refusals.notes]
-        if num_cut := report.total("num_cut_pairs"):
-            manner = "the same way" if self.config.truncation == "rewardbench" else "another way"
-            notes.append(
-                f"{opened.name}: {num_cut} of {self.pairs.num_pairs} pairs are longer than "
-                f"{opened.tokenizer.max_length} tokens and lost {report.total('num_cut_tokens')}, "
-                f"the oldest; the rewardbench tool cuts them in {manner}"
-            )
-        # A downloaded model without a chat template gets ours.
-        if "Human: " in opened.tokenizer.template and "objective" not in metadata:
-            notes.append(
-                f"{opened.name}: it reads conversations as plain Human/Assistant turns; this is "
-                "right for a model that was trained on such turns, wrong for one whose chat "
-                "template is missing"
-            )
+        metadata = opened.metadata
         trunk = opened.model.trunk
         computed_with = ComputedWith.recorded(
             read_manifest(folder, ScoreManifest).versions,
@@ -267,12 +273,12 @@ class Scorer:
             name=opened.name,
             scores=scores,
             num_set_aside_pairs=refusals.num_set_aside,
-            num_cut_pairs=num_cut,
+            num_cut_pairs=report.total("num_cut_pairs"),
             num_computed=sum(
                 shard.num_rows // 2 for shard in report.outcomes if shard.action == report.kind.DONE
             )
             - report.computed("num_set_aside_pairs"),
-            notes=tuple(notes),
+            notes=tuple(self._notes(opened, report, refusals)),
             synthetic=tuple(f"model {title}: {part}" for part in metadata.get("synthetic", ())),
             model_identity={
                 "name": opened.name,

@@ -120,12 +120,6 @@ def read_benchmark_pairs(
     problems = "; ".join(_count_problems(benchmark, Counter(subset_P), rows_by_subset))
     if problems and not allow_partial:
         raise InputError(f"{label}: {problems}; get all of it, or allow a part (--allow-partial)")
-    notes = [f"partial: {problems}; no figure compares with a published one"] if problems else []
-    notes += [f"{num_skipped} rows of other subsets are left out"] if num_skipped else []
-    if num_repeated := len(pairs) - len({pair.pair_id for pair in pairs}):
-        notes.append(
-            f"{num_repeated} pairs repeat the texts of another pair; each counts, as in the data"
-        )
     keys = sorted((subset, row_id, pair.pair_id) for subset, row_id, pair in rows)
     text = "".join("\0".join(key) + "\n" for key in keys)
     return BenchmarkPairs(
@@ -135,8 +129,18 @@ def read_benchmark_pairs(
         row_id_P=row_id_P,
         is_partial=bool(problems),
         digest=hashlib.sha256(text.encode()).hexdigest(),
-        notes=tuple(notes),
+        notes=tuple(_notes(pairs, problems, num_skipped=num_skipped)),
     )
+
+
+def _notes(pairs: Sequence[PreferencePair], problems: str, *, num_skipped: int) -> Iterator[str]:
+    """Yield sentences on what the pairs lack, leave out or repeat."""
+    if problems:
+        yield f"partial: {problems}; no figure compares with a published one"
+    if num_skipped:
+        yield f"{num_skipped} rows of other subsets are left out"
+    if num_repeated := len(pairs) - len({pair.pair_id for pair in pairs}):
+        yield f"{num_repeated} pairs repeat the texts of another pair; each counts, as in the data"
 
 
 def _read_rows(

@@ -290,32 +290,10 @@ def _compared_table(
                 f"were set aside; expected one that every row has, such as {benchmark.headline}"
             )
     reference_row = rows[0] if reference is None else find_row(rows, reference)
-    compared_rows = []
-    for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score):
-        ours = row.line.our_figures
-        compared_rows.append(
-            ComparedRow(
-                row_id=row.row_id,
-                study=row.study,
-                model=row.table.model,
-                name=row.line.name,
-                kind=row.line.kind,
-                params=ours.params,
-                uses_labels=ours.uses_labels,
-                synthetic=ours.synthetic,
-                notes=ours.notes,
-                figures={
-                    name: Figure(
-                        score=score.score,
-                        ci_low=score.ci_low,
-                        ci_high=score.ci_high,
-                        num_pairs=score.num_pairs,
-                    )
-                    for name, score in ours.figures.items()
-                },
-                comparison=_comparison(row, reference_row, seed=seed),
-            )
-        )
+    compared_rows = [
+        _compared_row(row, reference_row, seed=seed)
+        for row in sorted(rows, key=lambda row: -row.line.our_figures.figures[figure].score)
+    ]
     return ComparedTable(
         benchmark=benchmark.name,
         version=benchmark.version,
@@ -330,6 +308,31 @@ def _compared_table(
             dict.fromkeys(rule for row in rows for rule in row.line.our_figures.weights or ())
         ),
         rows=tuple(compared_rows),
+    )
+
+
+def _compared_row(row: StoredRow, reference: StoredRow, *, seed: int) -> ComparedRow:
+    ours = row.line.our_figures
+    return ComparedRow(
+        row_id=row.row_id,
+        study=row.study,
+        model=row.table.model,
+        name=row.line.name,
+        kind=row.line.kind,
+        params=ours.params,
+        uses_labels=ours.uses_labels,
+        synthetic=ours.synthetic,
+        notes=ours.notes,
+        figures={
+            name: Figure(
+                score=score.score,
+                ci_low=score.ci_low,
+                ci_high=score.ci_high,
+                num_pairs=score.num_pairs,
+            )
+            for name, score in ours.figures.items()
+        },
+        comparison=_comparison(row, reference, seed=seed),
     )
 
 

@@ -17,7 +17,7 @@ from encore.core.errors import InputError
 from encore.data.pairs import iter_pairs
 from encore.data.study import Study
 from encore.scoring.head_accuracy import held_out_P
-from encore.scoring.head_scores import SCORES_DIR, read_head_scores, score_statuses
+from encore.scoring.head_scores import SCORES_DIR, ScoreManifest, read_head_scores, score_statuses
 from encore.weighting.schemes.bradley_terry import fit_scores, weights_of_scores
 
 
@@ -38,20 +38,7 @@ def fitted_heads_row(
         InputError: The study has no scores of this model.
         StudyIncompleteError: Its scoring is not complete.
     """
-    scorings = [
-        status
-        for status in score_statuses(study.path)
-        if status.manifest.identity["model_digest"] == model.model_identity["digest"]
-    ]
-    if not scorings:
-        raise InputError(
-            f"scheme fitted-heads: study {study.path} has no scores of model {model.name}; run "
-            f"`encore score {study.path} --model MODEL` first"
-        )
-    # Of several scorings (pilots) the one with most pairs.
-    manifest = max(
-        (status.manifest for status in scorings), key=lambda run: run.identity["plan"]["num_pairs"]
-    )
+    manifest = _largest_scoring(study, model)
     study_scores = read_head_scores(study.path / SCORES_DIR / manifest.score_key).scored
     notes: tuple[str, ...]
     notes = ("fitted-heads: the model does not say which prompts its training held out",)
@@ -74,3 +61,22 @@ def fitted_heads_row(
     return reward_row(
         name, model.scores.compose(weights), pairs=pairs, metadata=metadata, weights=weights
     )
+
+
+def _largest_scoring(study: Study, model: ScoredModel) -> ScoreManifest:
+    """Return the study's scoring by this model; of several (pilots) the one with most pairs.
+
+    Raises:
+        InputError: There is none.
+    """
+    scorings = [
+        status.manifest
+        for status in score_statuses(study.path)
+        if status.manifest.identity["model_digest"] == model.model_identity["digest"]
+    ]
+    if not scorings:
+        raise InputError(
+            f"scheme fitted-heads: study {study.path} has no scores of model {model.name}; run "
+            f"`encore score {study.path} --model MODEL` first"
+        )
+    return max(scorings, key=lambda run: run.num_pairs)

@@ -102,9 +102,7 @@ def run_benchmark(
     pairs = configured_pairs(config.pairs)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
-    published: tuple[tables.PublishedRow, ...] = ()
-    if config.published is not None:
-        published = published_rows(config.published, pairs.benchmark)
+    published = published_rows(config.published, pairs.benchmark) if config.published else ()
     if config.records is not None and pairs.is_partial:
         raise InputError("--records: the pairs are partial; give all pairs, or no --records")
     root = study.path / tables.BENCHMARKS_DIR
@@ -115,9 +113,7 @@ def run_benchmark(
     # Collect the rows: schemes, gate and reward models, then rows from files.
     heads = weighed.heads
     scored = [*models] if heads is None else [heads, *models]
-    rows = [*weighed.rows, *(model.row for model in scored if model.row is not None)]
-    overlap = overlap_notes(study, pairs, label_pair_ids=weighed.label_pair_ids)
-    rows = [row.with_metadata(notes=(*row.metadata.notes, *overlap)) for row in rows] + stored
+    rows = _computed_rows(study, pairs, weighed, scored) + stored
     table = tables.make_table(
         rows,
         pairs=pairs,
@@ -141,6 +137,15 @@ def run_benchmark(
         config.records.mkdir(parents=True, exist_ok=True)
         write_records(config.records, table, pairs.benchmark, timestamp=time.time())
     return run
+
+
+def _computed_rows(
+    study: Study, pairs: BenchmarkPairs, weighed: _WeighedHeads, scored: Sequence[ScoredModel]
+) -> list[TableRow]:
+    """Return the rows of schemes, gate and models, each with a note on pairs it may have seen."""
+    rows = [*weighed.rows, *(model.row for model in scored if model.row is not None)]
+    overlap = overlap_notes(study, pairs, label_pair_ids=weighed.label_pair_ids)
+    return [row.with_metadata(notes=(*row.metadata.notes, *overlap)) for row in rows]
 
 
 def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:

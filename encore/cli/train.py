@@ -61,12 +61,7 @@ def train(
     from encore.training.train import train as train_stage
 
     with rank_zero_only(), terminal_reporter() as reporter:
-        for field in ("method", "preference_head"):
-            who = f"{field.replace('_', '-')} {getattr(config, field)}"
-            warn_of_unused(unused_options(config, because_of=field), who=who)
-        if config.objective == "bradley-terry":
-            rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
-            warn_of_unused(rating_options, who="objective bradley-terry")
+        _warn_of_idle_options(config)
         opened = open_study(study)
         results = [
             train_stage(opened, seed_config, reporter=reporter)
@@ -84,6 +79,16 @@ def train(
         say_next("weights", config.ratings or study)
     else:
         say_next("score", study, "--model", results[0].out)
+
+
+def _warn_of_idle_options(config: TrainingRunConfig) -> None:
+    """Warn of options that were given and that this kind of training does not read."""
+    for field in ("method", "preference_head"):
+        who = f"{field.replace('_', '-')} {getattr(config, field)}"
+        warn_of_unused(unused_options(config, because_of=field), who=who)
+    if config.objective == "bradley-terry":
+        rating_options = {name: getattr(config, name) for name in ("ratings", "run", "judge")}
+        warn_of_unused(rating_options, who="objective bradley-terry")
 
 
 def _show(results: Sequence[TrainingResult], *, as_json: bool) -> None:

@@ -50,11 +50,7 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
     from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep_tau
     from encore.weighting.weigh import open_evidence, weigh_rules
 
-    views = [f"--{name.replace('_', '-')}" for name in _VIEWS if getattr(config, name)]
-    if len(views) > 1:
-        raise UsageError(f"{' and '.join(views)} are different views; ask for one at a time")
-    if config.trainer and (views or json):
-        raise UsageError("--for prints a configuration of one scheme, without other views or JSON")
+    _refuse_combinations(config, as_json=json)
     _warn_of_idle_options(config)
     ratings = opened_ratings(config)
     show = partial(show_result, ratings=ratings, as_json=json)
@@ -83,6 +79,15 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
         show(weighed.as_dict(), parts, _notes(weighed, config))
     if is_study(config.ratings):
         say_next("train", config.ratings, "--backbone", "MODEL")
+
+
+def _refuse_combinations(config: WeightsConfig, *, as_json: bool) -> None:
+    """Raise UsageError if the options ask for several views at a time."""
+    views = [f"--{name.replace('_', '-')}" for name in _VIEWS if getattr(config, name)]
+    if len(views) > 1:
+        raise UsageError(f"{' and '.join(views)} are different views; ask for one at a time")
+    if config.trainer and (views or as_json):
+        raise UsageError("--for prints a configuration of one scheme, without other views or JSON")
 
 
 def _trainer_weights(weighed: WeighedRules, ratings: Ratings) -> TrainerWeights:

@@ -124,16 +124,22 @@ def load_model(
             "saved chat_template.jinja back"
         )
     model = load_reward_model(config, head_ids=description.head_ids, device=device)
-    # The trunk's weights are loaded; those of the heads are in a file of their own.
-    heads_path = folder / HEADS_FILE
+    _load_heads(model, folder / HEADS_FILE)
+    return model.eval(), tokenizer, description.metadata
+
+
+def _load_heads(model: MultiHeadRewardModel, path: Path) -> None:
+    """Load the weights and centres of the heads, which are in a file beside the trunk's weights.
+
+    Raises:
+        InputError: The file is missing, damaged, or of other heads.
+    """
     try:
-        tensors = load_file(heads_path)
+        tensors = load_file(path)
         heads = {"heads.weight": tensors["weight"], "mean_R": tensors["mean"]}
         model.load_state_dict(heads, strict=False)
     except (OSError, SafetensorError, LookupError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{heads_path}: cannot be used ({type(error).__name__}: {reason}); copy the folder "
-            "again"
+            f"{path}: cannot be used ({type(error).__name__}: {reason}); copy the folder again"
         ) from error
-    return model.eval(), tokenizer, description.metadata

@@ -98,22 +98,7 @@ def score_labelled(
     if _ID_COLUMN in head_ids:
         raise InputError(f"head {_ID_COLUMN!r}: a column of the scores already has this name")
     id_N = [_response_id(response) for response in responses]
-    identity = run_identity(
-        None,
-        order="file",
-        num_pairs=len(responses),
-        shard_size=SHARD_SIZE,
-        model_digest=opened.digest,
-        head_ids=list(head_ids),
-        data_sha256=hashlib.sha256("".join(id_N).encode()).hexdigest(),
-    )
-    manifest = LabelledScoreManifest(
-        score_key=run_key_of(identity),
-        identity=identity,
-        model=opened.name,
-        synthetic=tuple(f"model {part}" for part in opened.metadata.get("synthetic", ())),
-        versions=package_versions(),
-    )
+    manifest = _manifest(opened, id_N)
 
     def compute(shard: Shard, _report_rows: ReportRows) -> ShardTable:
         block, block_ids = responses[shard.start : shard.stop], id_N[shard.start : shard.stop]
@@ -137,6 +122,26 @@ def score_labelled(
     table = pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
     score_NR = np.stack([table[head_id].to_numpy() for head_id in head_ids], axis=1)
     return LabelledScores(score_NR, num_cut=report.total("num_cut"), folder=job.run_dir)
+
+
+def _manifest(opened: OpenedModel, id_N: Sequence[str]) -> LabelledScoreManifest:
+    """Return the manifest of the scores of a model on responses with these ids."""
+    identity = run_identity(
+        None,
+        order="file",
+        num_pairs=len(id_N),
+        shard_size=SHARD_SIZE,
+        model_digest=opened.digest,
+        head_ids=list(opened.model.head_ids),
+        data_sha256=hashlib.sha256("".join(id_N).encode()).hexdigest(),
+    )
+    return LabelledScoreManifest(
+        score_key=run_key_of(identity),
+        identity=identity,
+        model=opened.name,
+        synthetic=tuple(f"model {part}" for part in opened.metadata.get("synthetic", ())),
+        versions=package_versions(),
+    )
 
 
 def _response_id(response: LabelledResponse) -> str:

@@ -119,12 +119,7 @@ def run_recipe(
     run.ingest()
     if recipe.training is not None and not run.table_dir.exists():
         call("check-recipe", lambda _: check_readable(recipe))
-    opened = (
-        contextlib.closing(open_rating_judge(recipe.rating.judge, recipe.rating))
-        if rate is None
-        else None
-    )
-    with opened or contextlib.nullcontext() as judge:
+    with _opened_judge(recipe) if rate is None else contextlib.nullcontext() as judge:
         run_dir, report = run.rate(rate, judge)
         with run.lock():
             judged = run.judge_benchmark(run_dir, judge)
@@ -144,6 +139,11 @@ def run_recipe(
         done_now=run.done_now,
         done_before=run.done_before,
     )
+
+
+def _opened_judge(recipe: Recipe) -> contextlib.closing[Judge]:
+    """Return a block in which the recipe's judge is open."""
+    return contextlib.closing(open_rating_judge(recipe.rating.judge, recipe.rating))
 
 
 @dataclass(slots=True, kw_only=True)

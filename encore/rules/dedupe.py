@@ -94,16 +94,15 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
     similarity_N = (embedding_ND * embedding_ND[representative_N]).sum(axis=1)
     clusters, kept = _clusters(rules, representative_N, similarity_N)
     is_kept_N = representative_N == np.arange(len(rules))
-    kept_apart: list[dict[str, Any]] = []
-    for row in sorted(opposites):
+    kept_apart = []
+    for row, kept_rows in sorted(opposites.items()):
         similar = [
             kept_row
-            for kept_row in dict.fromkeys(opposites[row])
+            for kept_row in dict.fromkeys(kept_rows)
             if is_kept_N[kept_row] and embedding_ND[row] @ embedding_ND[kept_row] > config.threshold
         ]
         if is_kept_N[row] and similar:
-            names = rules[row].model_dump(include={"rule_id", "title"})
-            kept_apart.append(names | {"opposed_to": [rules[index].rule_id for index in similar]})
+            kept_apart.append(_kept_apart(rules, row, similar))
     write_pool(config.output, kept)
     unreadable = [rules[index].rule_id for index in np.flatnonzero(~is_readable_N)]
     return DedupedPool(
@@ -117,6 +116,12 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
         num_rules_at=dict(zip(map(str, thresholds), num_rules_T, strict=True)),
         notes=tuple(_notes(kept_apart, unreadable)),
     )
+
+
+def _kept_apart(rules: Sequence[PoolRule], row: int, opposed_rows: Sequence[int]) -> dict[str, Any]:
+    """Return a rule that was kept beside similar ones because it demands the opposite of them."""
+    names = rules[row].model_dump(include={"rule_id", "title"})
+    return names | {"opposed_to": [rules[index].rule_id for index in opposed_rows]}
 
 
 def is_latin(text: str) -> bool:

@@ -106,15 +106,7 @@ def draft_rules(
     """
     assert config.output is not None, "checked by the config"
     check_output(config.output, inputs=[rule_file(config.pool)])
-    rule_by_id = {rule.rule_id: rule for rule in read_pool(config.pool).rules}
-    for rule in read_pool(config.output).rules if config.output.exists() else ():
-        if rule.rule_id not in rule_by_id:
-            raise InputError(
-                f"--output {config.output}: has rule {rule.rule_id}, which the pool lacks; name "
-                "another file"
-            )
-        if not rule_by_id[rule.rule_id].has_all_texts:
-            rule_by_id[rule.rule_id] = rule
+    rule_by_id = _rules_so_far(config.pool, config.output)
     drafted: list[str] = []
     failed: dict[str, str] = {}
     run_fields: dict[str, str] = {}
@@ -141,6 +133,24 @@ def draft_rules(
         failed=failed,
         **run_fields,
     )
+
+
+def _rules_so_far(pool: Path, output: Path) -> dict[str, PoolRule]:
+    """Return the rules of the pool by id, with the texts that the output has already.
+
+    Raises:
+        InputError: The output has rules that the pool lacks.
+    """
+    rule_by_id = {rule.rule_id: rule for rule in read_pool(pool).rules}
+    for rule in read_pool(output).rules if output.exists() else ():
+        if rule.rule_id not in rule_by_id:
+            raise InputError(
+                f"--output {output}: has rule {rule.rule_id}, which the pool lacks; name "
+                "another file"
+            )
+        if not rule_by_id[rule.rule_id].has_all_texts:
+            rule_by_id[rule.rule_id] = rule
+    return rule_by_id
 
 
 def accept_drafts(path: Path, requested: Sequence[str]) -> list[str]:

@@ -188,12 +188,7 @@ def _rate(
 
     folder.mkdir(parents=True, exist_ok=True)
     options = part_of(config, RatingConfig)
-    reframed = folder / f"reframed-{rules.digest[:16]}.toml"
-    texts = [
-        dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
-        for rule in rules.rules
-    ]
-    write_pool(reframed, [PoolRule(**text) for text in texts])
+    reframed = _reframed_file(folder, rules)
     rule_files = {UNCHANGED: config.rules, "reframed": reframed, "paraphrased": config.paraphrases}
     changed = dict(forms)
     unchanged = {UNCHANGED: changed.pop(UNCHANGED)}
@@ -205,6 +200,17 @@ def _rate(
         if file is not None
     }
     return rated_forms | rate("changed", changed, options)
+
+
+def _reframed_file(folder: Path, rules: RuleSet) -> Path:
+    """Write the rules with their rating texts in another frame; return the path."""
+    path = folder / f"reframed-{rules.digest[:16]}.toml"
+    texts = [
+        dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
+        for rule in rules.rules
+    ]
+    write_pool(path, [PoolRule(**text) for text in texts])
+    return path
 
 
 def _sentence(rules: Sequence[RuleProbe]) -> str:

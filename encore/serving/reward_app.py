@@ -118,6 +118,10 @@ class RewardApp:
         self._metrics = ServerMetrics(
             self._queue, head_ids=self._head_ids, mean_R=self._composer.mean_R, scale=self._scale
         )
+        self._app = HostGuard(self._routes(), names=hosts)
+
+    def _routes(self) -> Starlette:
+        """Return the application that answers every path."""
         shapes = CONVERSATION_SHAPES | TEXT_SHAPES
         posts: dict[str, Callable[[Request], Any]] = {
             **{path: partial(self._text_answer, *shape) for path, shape in shapes.items()},
@@ -138,7 +142,7 @@ class RewardApp:
             exception_handlers=dict.fromkeys((HTTPException, Exception), self._answer_error),
         )
         routes.router.redirect_slashes = False
-        self._app = HostGuard(routes, names=hosts)
+        return routes
 
     @contextlib.asynccontextmanager
     async def _run_queue(self, _app: Starlette) -> AsyncIterator[None]:

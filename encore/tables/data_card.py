@@ -71,22 +71,9 @@ def data_set_card(
         for run_status in tables.statuses
         if run_status is not status
     }
-    licence_ids = {
-        licence_id for source in tables.study.sources for licence_id, _ in licences_of(source)
-    }
-    synthetic_tags = ["synthetic"] if tables.synthetic_parts else []
-    metadata = DatasetCardData(
-        pretty_name=name,
-        license=licence_ids.pop() if len(licence_ids) == 1 else "other",
-        tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic_tags],
-        configs=[
-            {"config_name": "default", "default": True, "data_files": "data/train-*.parquet"},
-            {"config_name": "rules", "data_files": "rules/train-*.parquet"},
-        ],
-    )
     return hub_card(
         Path(__file__).with_name("data_card.md.jinja"),
-        metadata,
+        _card_metadata(tables, name=name),
         name=name,
         num_pairs_of_source=num_pairs_of_source,
         num_unrated_pairs=num_unrated_pairs,
@@ -99,4 +86,21 @@ def data_set_card(
         run=run,
         settings=settings | rating_settings(run.settings),
         provenance=[fact for fact in provenance(tables) if fact[0] not in unpublished_runs],
+    )
+
+
+def _card_metadata(tables: StudyTables, *, name: str) -> DatasetCardData:
+    """Return the metadata of a card that ``datasets`` and the hub read."""
+    licence_ids = {
+        licence_id for source in tables.study.sources for licence_id, _ in licences_of(source)
+    }
+    synthetic_tags = ["synthetic"] if tables.synthetic_parts else []
+    return DatasetCardData(
+        pretty_name=name,
+        license=licence_ids.pop() if len(licence_ids) == 1 else "other",
+        tags=["preference", "reward-model", "safety", "rule-ratings", *synthetic_tags],
+        configs=[
+            {"config_name": "default", "default": True, "data_files": "data/train-*.parquet"},
+            {"config_name": "rules", "data_files": "rules/train-*.parquet"},
+        ],
     )

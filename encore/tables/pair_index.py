@@ -329,20 +329,26 @@ def open_pair_index(
             study=study,
             statuses=statuses,
             files=files,
-            summary={
-                "study": study.path.absolute().name,
-                "num_pairs": sum(source.num_kept for source in study.sources),
-                "sources": [source.label for source in study.sources],
-                "runs": _run_summaries(statuses),
-                "rules": [{"rule_id": rule_id, "title": titles[rule_id]} for rule_id in titles],
-                "null_reasons": dict(null_counts),
-                "num_labels": labels.num_rows,
-                "synthetic": [
-                    *study.synthetic,
-                    *(part for status in statuses for part in status.manifest.synthetic),
-                ],
-            },
+            summary=_summary(study, statuses, titles)
+            | {"null_reasons": dict(null_counts), "num_labels": labels.num_rows},
         )
+
+
+def _summary(
+    study: Study, statuses: Sequence[RatingStatus], titles: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the facts about a study and its runs that a page shows above the pairs."""
+    return {
+        "study": study.path.absolute().name,
+        "num_pairs": sum(source.num_kept for source in study.sources),
+        "sources": [source.label for source in study.sources],
+        "runs": _run_summaries(statuses),
+        "rules": [{"rule_id": rule_id, "title": title} for rule_id, title in titles.items()],
+        "synthetic": [
+            *study.synthetic,
+            *(part for status in statuses for part in status.manifest.synthetic),
+        ],
+    }
 
 
 def _sql(name: str) -> str:

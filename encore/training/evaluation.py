@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from encore.core.errors import EncoreError
 from encore.model.held_out_scores import HeldOutScores
-from encore.training.batches import Training, plan_rows, score_microbatch
+from encore.training.batches import PlannedRows, Training, plan_rows, score_microbatch
 from encore.training.run_folder import EvaluationRecord
 from encore.training.training_options import Objective, TrainingConfig
 
@@ -125,19 +125,7 @@ def evaluate(training: Training, *, step: int) -> tuple[EvaluationRecord, HeldOu
     if not len(row_P):
         return None
     config, rows = training.config, plan_rows(training, row_P)
-    # Scores of other processes' pairs stay 0 here: the sum over all processes is complete.
-    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
-    was_training = model.training
-    model.eval()
-    try:
-        for plan in rows.plans:
-            with torch.no_grad():
-                sequences, new_score_NR, _ = score_microbatch(training, rows, plan)
-            if plan.weight:
-                score_NR[sequences] = new_score_NR.float().cpu().numpy()
-    finally:
-        model.train(was_training)
-    scores = training.ranks.sum(torch.from_numpy(score_NR))
+    scores = _score(training, rows)
     score_NR = scores.numpy()
     is_bad_P = ~np.isfinite(score_NR).all(axis=1).reshape(-1, 2).all(axis=1)
     if is_bad_P.any():
@@ -170,6 +158,24 @@ def evaluate(training: Training, *, step: int) -> tuple[EvaluationRecord, HeldOu
     )
     score_P2R = score_NR.reshape(len(row_P), 2, -1)
     return record, HeldOutScores(score_P2R=score_P2R, group_P=training.examples.group_P[row_P])
+
+
+def _score(training: Training, rows: PlannedRows) -> Tensor:
+    """Return the scores of rows under every head, [N, R], those of all processes together."""
+    # Scores of other processes' pairs stay 0 here: the sum over all processes is complete.
+    model = training.model
+    score_NR = np.zeros((len(rows.sequences), len(model.head_ids)), dtype=np.float32)
+    was_training = model.training
+    model.eval()
+    try:
+        for plan in rows.plans:
+            with torch.no_grad():
+                sequences, new_score_NR, _ = score_microbatch(training, rows, plan)
+            if plan.weight:
+                score_NR[sequences] = new_score_NR.float().cpu().numpy()
+    finally:
+        model.train(was_training)
+    return training.ranks.sum(torch.from_numpy(score_NR))
 
 
 def r_squared(score_N: _Floats, target_N: _Floats) -> float | None:

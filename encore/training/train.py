@@ -125,13 +125,8 @@ def train(
     _check_heads(config)
     with joined_ranks(device) as ranks:
         ranks.check(config)
-        job, backbone = _open_job(study, config, device=device, ranks=ranks, reporter=reporter)
-        run, examples = job.run, job.examples
-        for note in examples.notes:
-            if "chat template" in note:  # said before the backbone is loaded
-                job.reporter.message(note)
-        metadata = _metadata(job, backbone=backbone)
-        is_writer = ranks.is_rank_zero
+        job, metadata = _open_job(study, config, device=device, ranks=ranks, reporter=reporter)
+        run, examples, is_writer = job.run, job.examples, ranks.is_rank_zero
         with run_folder.opened_run(run, metadata=metadata) if is_writer else nullcontext():
             ranks.wait()  # until rank 0 has locked the folder
             earlier_result = run_folder.read_result(run)
@@ -153,8 +148,8 @@ def train(
 
 def _open_job(
     study: Study, config: TrainingRunConfig, *, device: str, ranks: Ranks, reporter: Reporter
-) -> tuple[_Job, Mapping[str, Any]]:
-    """Read the data of a run and find its folder; return the job and the backbone's identity."""
+) -> tuple[_Job, dict[str, Any]]:
+    """Read the data of a run and find its folder; return the job and the facts to record."""
     # Everything that is read from the study becomes plain arrays here.
     tokenizer = load_tokenizer(config.backbone)
     examples = read_examples(
@@ -188,7 +183,10 @@ def _open_job(
         ranks=ranks,
         reporter=reporter if ranks.is_rank_zero else SILENT,
     )
-    return job, backbone
+    for note in examples.notes:
+        if "chat template" in note:  # said before the backbone is loaded
+            job.reporter.message(note)
+    return job, _metadata(job, backbone=backbone)
 
 
 def _check_heads(config: TrainingRunConfig) -> None:

@@ -138,11 +138,6 @@ def _take_step(
         torch.cuda.synchronize(device)  # or the step's last work would be timed with the next step
     seconds = time.monotonic() - began
     lengths = [len(sequence) for sequence in rows.sequences]
-    mfu = None
-    if peak is not None:
-        shape, flops_per_second = peak
-        flops = useful_flops(shape, lengths, num_computed=num_computed)
-        mfu = flops / seconds / flops_per_second
     return StepRecord(
         step=step,
         epoch=step / training.steps_per_epoch,
@@ -152,11 +147,25 @@ def _take_step(
         num_computed=num_computed,
         seconds=seconds,
         tokens_per_second=sum(lengths) / seconds,
-        mfu=mfu,
+        mfu=_mfu(peak, lengths, num_computed=num_computed, seconds=seconds),
         peak_memory_bytes=peak_memory_bytes(device),
         grad_norm=grad_norm,
         num_pairs=len(row_P),
     )
+
+
+def _mfu(
+    peak: tuple[BackboneShape, float] | None,
+    lengths: Sequence[int],
+    *,
+    num_computed: int,
+    seconds: float,
+) -> float | None:
+    """Return the share of the device's peak that useful arithmetic reached; None if not known."""
+    if peak is None:
+        return None
+    shape, flops_per_second = peak
+    return useful_flops(shape, lengths, num_computed=num_computed) / seconds / flops_per_second
 
 
 def _backward(

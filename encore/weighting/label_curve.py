@@ -5,6 +5,7 @@ Suffixes: P pairs, R rules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,7 +80,37 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
     margin_PR, fold_P = pairs.margin_PR, draw_folds(group_P, seed=options.seed)
     num_learnt = int((len(fold_P) - np.bincount(fold_P)).min())
     sizes = (*(num for num in NUM_LABELS if num < num_learnt), num_learnt)
-    rng = np.random.default_rng(options.seed)
+    credit_by_size = _held_out_credits(margin_PR, group_P, fold_P, sizes, seed=options.seed)
+    num_rules = len(evidence.rules)
+    entropy_R = entropy_weights(evidence.entropy_R, tau=options.tau)
+    weight_VR = np.stack([entropy_R, np.full(num_rules, 1 / num_rules)])
+    encore, uniform = composed_outcomes(margin_PR, weight_VR, group_P)
+    credit_VP = [pair_credits(margin_PR @ weight_R) for weight_R in weight_VR]
+    best_P = max(credit_VP, key=np.mean)
+    return LabelCurve(
+        num_labels=sizes,
+        shrunk=tuple(
+            mean_credit_interval(credit_P, group_P) for credit_P in credit_by_size.values()
+        ),
+        encore=encore.half_credit,
+        uniform=uniform.half_credit,
+        num_labels_to_beat=_num_labels_to_beat(best_P, credit_by_size, group_P),
+        num_pairs=pairs.num_pairs,
+        num_prompts=pairs.num_prompts,
+        grouped_by=pairs.grouped_by,
+    )
+
+
+def _held_out_credits(
+    margin_PR: _Floats,
+    group_P: NDArray[np.intp],
+    fold_P: NDArray[np.intp],
+    sizes: Sequence[int],
+    *,
+    seed: int,
+) -> dict[int, _Floats]:
+    """Return the mean credit of every pair, [P], by number of labels of the other folds' pairs."""
+    rng = np.random.default_rng(seed)
     credit_by_size = {num: np.zeros(len(fold_P)) for num in sizes}
     for fold in range(fold_P.max() + 1):
         is_tested_P = fold_P == fold
@@ -90,30 +121,20 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
                 score_R, _ = fit_shrunk(margin_PR[rows], group_P[rows])
                 tested_P = pair_credits(margin_PR[is_tested_P] @ score_R)
                 credit_by_size[num][is_tested_P] += tested_P / _NUM_DRAWS
-    num_rules = len(evidence.rules)
-    entropy_R = entropy_weights(evidence.entropy_R, tau=options.tau)
-    weight_VR = np.stack([entropy_R, np.full(num_rules, 1 / num_rules)])
-    encore, uniform = composed_outcomes(margin_PR, weight_VR, group_P)
-    credit_VP = [pair_credits(margin_PR @ weight_R) for weight_R in weight_VR]
-    best_P = max(credit_VP, key=np.mean)
-    num_labels_to_beat = None
-    for num in reversed(sizes):
+    return credit_by_size
+
+
+def _num_labels_to_beat(
+    best_P: _Floats, credit_by_size: dict[int, _Floats], group_P: NDArray[np.intp]
+) -> int | None:
+    """Return the number of labels from which on fitted weights are significantly better."""
+    num_labels = None
+    for num in reversed(credit_by_size):
         low = mean_difference_interval(credit_by_size[num] - best_P, group_N=group_P).low
         if low is None or low <= 0:
             break
-        num_labels_to_beat = num
-    return LabelCurve(
-        num_labels=sizes,
-        shrunk=tuple(
-            mean_credit_interval(credit_P, group_P) for credit_P in credit_by_size.values()
-        ),
-        encore=encore.half_credit,
-        uniform=uniform.half_credit,
-        num_labels_to_beat=num_labels_to_beat,
-        num_pairs=pairs.num_pairs,
-        num_prompts=pairs.num_prompts,
-        grouped_by=pairs.grouped_by,
-    )
+        num_labels = num
+    return num_labels
 
 
 def _with_two_prompts(
