@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +154,8 @@ def train(policy: Path, prompts: list[Any], client: RewardClient, arguments: Any
     return trainer
 
 
-def main() -> None:
-    """Train every seed, and print reward and rules before and after."""
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", type=Path)
     parser.add_argument("--url", required=True)
@@ -164,17 +164,41 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    client = RewardClient(arguments.url)
-    watched = [rule for rule, weight in client.model.weights.items() if weight == 0]
+    return parser.parse_args()
+
+
+def read_pairs(study: Path) -> list[dict[str, Any]]:
+    """Return the pairs of a study with the last turn of each prompt: short texts for a CPU."""
     pairs = [
         row
-        for file in sorted((arguments.study / "pairs").glob("*.parquet"))
+        for file in sorted((study / "pairs").glob("*.parquet"))
         for row in pq.read_table(file, columns=["prompt", "chosen", "rejected"]).to_pylist()
     ]
     for pair in pairs:
-        pair["prompt"] = pair["prompt"][-1:]  # the last turn alone: short texts, minutes on a CPU
+        pair["prompt"] = pair["prompt"][-1:]
+    return pairs
+
+
+def print_curves(log_history: list[dict[str, float]], weights: Mapping[str, float]) -> None:
+    """Print each rule and the length at the beginning and the end of a training."""
+    logs = [log for log in log_history if "reward" in log]
+    tenth = max(1, len(logs) // 10)
+    print("rule, weight, mean of the first and of the last tenth of the steps")
+    for rule, weight in weights.items():
+        curve = [log[f"rewards/{rule}/mean"] for log in logs]
+        first, last = np.mean(curve[:tenth]), np.mean(curve[-tenth:])
+        print(f"  {rule}  {weight:.3f}  {first:+.4f}  {last:+.4f}")
+    lengths = [log["completions/mean_length"] for log in logs]
+    print(f"mean length {np.mean(lengths[:tenth]):.0f} to {np.mean(lengths[-tenth:]):.0f} tokens")
+
+
+def main() -> None:
+    """Train every seed, and print reward and rules before and after."""
+    arguments = read_arguments()
+    torch.set_num_threads(1)
+    client = RewardClient(arguments.url)
+    watched = [rule for rule, weight in client.model.weights.items() if weight == 0]
+    pairs = read_pairs(arguments.study)
     by_prompt = {json.dumps(pair["prompt"]): pair["prompt"] for pair in pairs}
     measured, trained = [*by_prompt][:NUM_MEASURED], [*by_prompt][NUM_MEASURED:]
     prompts = [by_prompt[key] for key in measured]
@@ -215,17 +239,7 @@ def main() -> None:
                 if gain[1] > 0
                 else "the reward did not rise"
             )
-        logs = [log for log in trainer.state.log_history if "reward" in log]
-        tenth = max(1, len(logs) // 10)
-        print("rule, weight, mean of the first and of the last tenth of the steps")
-        for rule, weight in client.model.weights.items():
-            curve = [log[f"rewards/{rule}/mean"] for log in logs]
-            first, last = np.mean(curve[:tenth]), np.mean(curve[-tenth:])
-            print(f"  {rule}  {weight:.3f}  {first:+.4f}  {last:+.4f}")
-        lengths = [log["completions/mean_length"] for log in logs]
-        print(
-            f"mean length {np.mean(lengths[:tenth]):.0f} to {np.mean(lengths[-tenth:]):.0f} tokens"
-        )
+        print_curves(trainer.state.log_history, client.model.weights)
         print(f"a response: {after[0]['response']!r}", flush=True)
 
 

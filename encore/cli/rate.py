@@ -13,6 +13,7 @@ from encore.data.study_options import StudyArgument
 from encore.rating.rating_options import BatchConfig, CheckConfig, RatingConfig, RatingRunOptions
 
 if TYPE_CHECKING:
+    from encore.rating.batch_files import BatchRequests
     from encore.rating.rating_run import RatingResult
     from encore.runs.worker import RunReport
 
@@ -71,7 +72,12 @@ def rate(
     if batch.batch_file is None:
         _show_result(result, checked, as_json=json)
         return
-    if json:
+    _show_requests(requests, as_json=json)
+
+
+def _show_requests(requests: BatchRequests, *, as_json: bool) -> None:
+    """Print the files of requests for a provider, and what to do with them."""
+    if as_json:
         files = {str(path): num_requests for path, num_requests in requests.files.items()}
         print_json({"run_key": requests.run_key, "files": files})
     if not requests.files:

@@ -73,12 +73,7 @@ def export_model(
     refuse_occupied(out)
     if weights is not None:
         weights = with_head_0(weights, head_ids=model.model.head_ids, held_out=model.held_out)
-    if other_dtypes := {p.dtype for p in model.model.parameters()} - {torch.float32}:
-        raise InputError(
-            f"model {model.name!r}: opened in {', '.join(map(str, other_dtypes))}; expected "
-            'torch.float32 (open_reward_model(…, dtype="float32")), whatever the export is written '
-            "in"
-        )
+    _refuse_other_formats(model)
     folder = out.resolve()  # a symbolic link then points to the new export
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as temporary:
@@ -92,6 +87,16 @@ def export_model(
         (temporary / "README.md").write_text(model_card(exported), encoding="utf-8")
         write_json(temporary / EXPORT_FILE, exported.as_dict())
     return exported
+
+
+def _refuse_other_formats(model: OpenedModel) -> None:
+    """Raise InputError for a model that is not opened in float32."""
+    if other_dtypes := {p.dtype for p in model.model.parameters()} - {torch.float32}:
+        raise InputError(
+            f"model {model.name!r}: opened in {', '.join(map(str, other_dtypes))}; expected "
+            'torch.float32 (open_reward_model(…, dtype="float32")), whatever the export is written '
+            "in"
+        )
 
 
 def _write(
