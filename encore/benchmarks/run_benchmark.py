@@ -99,12 +99,10 @@ def run_benchmark(
     study = as_study(study)
     # Check everything that needs no model before hours of scoring.
     _check_models(config)
-    pairs = configured_pairs(config.pairs)
+    pairs = _read_pairs(config)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     published = published_rows(config.published, pairs.benchmark) if config.published else ()
-    if config.records is not None and pairs.is_partial:
-        raise InputError("--records: the pairs are partial; give all pairs, or no --records")
     root = study.path / tables.BENCHMARKS_DIR
     scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
     weighed = _weigh_heads(study, scorer)
@@ -132,11 +130,16 @@ def run_benchmark(
     run = BenchmarkRun(
         table=table, rows=tuple(rows), pairs=pairs, out=out, num_computed=num_computed
     )
-    _write(run, identity=identity)
-    if config.records is not None:
-        config.records.mkdir(parents=True, exist_ok=True)
-        write_records(config.records, table, pairs.benchmark, timestamp=time.time())
+    _write(run, identity=identity, records=config.records)
     return run
+
+
+def _read_pairs(config: BenchmarkConfig) -> BenchmarkPairs:
+    """Read the benchmark's pairs; raise InputError if records are wanted of a part of them."""
+    pairs = configured_pairs(config.pairs)
+    if config.records is not None and pairs.is_partial:
+        raise InputError("--records: the pairs are partial; give all pairs, or no --records")
+    return pairs
 
 
 def _computed_rows(
@@ -262,8 +265,8 @@ def missing_initial_notes(
     return () if is_present or any(map(_INITIAL.search, names)) else (note,)
 
 
-def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
-    """Write the table, the results per pair and the identity of the table, file by file."""
+def _write(run: BenchmarkRun, *, identity: Mapping[str, Any], records: Path | None) -> None:
+    """Write the table, the results per pair, the table's identity and its records, if wanted."""
     models = {row.name: row.model_identity for row in run.rows if row.model_identity is not None}
     evaluation = {"key": run_key_of(identity), "identity": identity, "models": models}
     with report_full_disk(run.out, purpose="the table", kept_work="head scores are kept"):
@@ -273,3 +276,6 @@ def _write(run: BenchmarkRun, *, identity: Mapping[str, Any]) -> None:
         write_json(run.out / EVALUATION_JSON, evaluation)
         write_json(run.out / tables.TABLE_JSON, run.table.model_dump(mode="json"))
         atomic_write_bytes(run.markdown_path, render_markdown(run.table).encode())
+    if records is not None:
+        records.mkdir(parents=True, exist_ok=True)
+        write_records(records, run.table, run.pairs.benchmark, timestamp=time.time())

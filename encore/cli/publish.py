@@ -14,6 +14,7 @@ from encore.tables.publish_options import PublishConfig
 
 if TYPE_CHECKING:
     from encore.tables.publication import Publication
+    from encore.tables.publish_dataset import PublishedDataset
 
 
 @command
@@ -54,13 +55,7 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         dataset = publish_study(study, config.dataset, is_dataset=True, **options)
         assert isinstance(dataset, PublishedDataset)
         published["dataset"] = dataset
-        say(
-            f"{config.dataset}: {counted(dataset.num_rows, 'rated pair')}, "
-            f"{dataset.num_bytes / 1e6:.1f} MB; look at the licences in its README.md before you "
-            "pass it on"
-        )
-        if dataset.num_unrated_pairs:
-            warn(f"{dataset.num_unrated_pairs:,} pairs are not rated in this run and not in it")
+        _say_data_set(config.dataset, dataset)
     if json:
         print_json(published)
     publication = published["dataset"] or published["database"]
@@ -71,3 +66,13 @@ def publish(config: PublishConfig, *, json: JsonOption = False) -> None:
         say_next(path, "-c", "from entropy_accuracy", program="duckdb")
     else:
         say_next("analyze", config.dataset)
+
+
+def _say_data_set(folder: Path, dataset: PublishedDataset) -> None:
+    say(
+        f"{folder}: {counted(dataset.num_rows, 'rated pair')}, "
+        f"{dataset.num_bytes / 1e6:.1f} MB; look at the licences in its README.md before you "
+        "pass it on"
+    )
+    if dataset.num_unrated_pairs:
+        warn(f"{dataset.num_unrated_pairs:,} pairs are not rated in this run and not in it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,15 +40,10 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
 
     Exit code 3: the run is not complete; the weights are those of its finished shards.
     """
-    from encore.cli.weight_tables import (
-        comparison_tables,
-        label_curve_tables,
-        sweep_tables,
-        weights_tables,
-    )
+    from encore.cli.weight_tables import comparison_tables, label_curve_tables, sweep_tables
     from encore.weighting.label_curve import label_curve
     from encore.weighting.scheme_comparison import DEFAULT_TAUS, compare_schemes, sweep_tau
-    from encore.weighting.weigh import open_evidence, weigh_rules
+    from encore.weighting.weigh import open_evidence
 
     _refuse_combinations(config, as_json=json)
     _warn_of_idle_options(config)
@@ -69,16 +64,24 @@ def weights(config: WeightsConfig, *, json: JsonOption = False) -> None:
             curve = label_curve(evidence, config)
         show(asdict(curve), label_curve_tables(curve), ())
     else:
-        weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
-        parts = weights_tables(weighed)
-        if config.trainer:
-            rules = _with_head_0(_trainer_weights(weighed, ratings), config)
-            text = trainer_config(config.trainer, rules)
-            out.print(text, end="", soft_wrap=True, markup=False, highlight=False)
-            parts = iter(())
-        show(weighed.as_dict(), parts, _notes(weighed, config))
+        _show_weights(config, ratings, show)
     if is_study(config.ratings):
         say_next("train", config.ratings, "--backbone", "MODEL")
+
+
+def _show_weights(config: WeightsConfig, ratings: Ratings, show: Callable[..., None]) -> None:
+    """Weigh the rules by one scheme; print the weights, or a trainer's configuration of them."""
+    from encore.cli.weight_tables import weights_tables
+    from encore.weighting.weigh import weigh_rules
+
+    weighed = weigh_rules(ratings, scheme=config.scheme, options=config)
+    parts = weights_tables(weighed)
+    if config.trainer:
+        rules = _with_head_0(_trainer_weights(weighed, ratings), config)
+        text = trainer_config(config.trainer, rules)
+        out.print(text, end="", soft_wrap=True, markup=False, highlight=False)
+        parts = iter(())
+    show(weighed.as_dict(), parts, _notes(weighed, config))
 
 
 def _refuse_combinations(config: WeightsConfig, *, as_json: bool) -> None:

@@ -54,13 +54,7 @@ def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[s
     try:
         repo = api.create_repo(repo_id, repo_type="model", private=True, exist_ok=True)
         repo_id = repo.repo_id
-        names = set(api.list_repo_files(repo_id, repo_type="model"))
-        strangers = sorted(names - _FILES_OF_THE_HUB)
-        if strangers and EXPORT_FILE not in names:  # as in a folder, only an export is replaced
-            raise InputError(
-                f"--push {repo_id}: this repository has something else in it than an export (no "
-                f"{EXPORT_FILE}, but {', '.join(strangers[:3])}); name a new one, or empty it first"
-            )
+        _refuse_strangers(repo_id, set(api.list_repo_files(repo_id, repo_type="model")))
         commit = api.upload_folder(
             repo_id=repo_id,
             folder_path=folder,
@@ -77,3 +71,13 @@ def push_export(folder: Path, *, repo_id: str, api: Any | None = None) -> dict[s
             f"export in {folder} is complete: check the name and `hf auth login`, then push again"
         ) from error
     return {"repo_id": repo_id, "url": str(commit.commit_url), "commit": str(commit.oid)}
+
+
+def _refuse_strangers(repo_id: str, names: set[str]) -> None:
+    """Raise InputError if a repository's files are no export: only an export is replaced."""
+    strangers = sorted(names - _FILES_OF_THE_HUB)
+    if strangers and EXPORT_FILE not in names:
+        raise InputError(
+            f"--push {repo_id}: this repository has something else in it than an export (no "
+            f"{EXPORT_FILE}, but {', '.join(strangers[:3])}); name a new one, or empty it first"
+        )

@@ -94,15 +94,7 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
     similarity_N = (embedding_ND * embedding_ND[representative_N]).sum(axis=1)
     clusters, kept = _clusters(rules, representative_N, similarity_N)
     is_kept_N = representative_N == np.arange(len(rules))
-    kept_apart = []
-    for row, kept_rows in sorted(opposites.items()):
-        similar = [
-            kept_row
-            for kept_row in dict.fromkeys(kept_rows)
-            if is_kept_N[kept_row] and embedding_ND[row] @ embedding_ND[kept_row] > config.threshold
-        ]
-        if is_kept_N[row] and similar:
-            kept_apart.append(_kept_apart(rules, row, similar))
+    kept_apart = _kept_apart(rules, opposites, embedding_ND, is_kept_N, threshold=config.threshold)
     write_pool(config.output, kept)
     unreadable = [rules[index].rule_id for index in np.flatnonzero(~is_readable_N)]
     return DedupedPool(
@@ -118,10 +110,28 @@ def dedupe(config: DedupeConfig, *, reporter: Reporter = SILENT) -> DedupedPool:
     )
 
 
-def _kept_apart(rules: Sequence[PoolRule], row: int, opposed_rows: Sequence[int]) -> dict[str, Any]:
-    """Return a rule that was kept beside similar ones because it demands the opposite of them."""
-    names = rules[row].model_dump(include={"rule_id", "title"})
-    return names | {"opposed_to": [rules[index].rule_id for index in opposed_rows]}
+def _kept_apart(
+    rules: Sequence[PoolRule],
+    opposites: Mapping[int, Sequence[int]],
+    embedding_ND: NDArray[np.float64],
+    is_kept_N: NDArray[np.bool_],
+    *,
+    threshold: float,
+) -> list[dict[str, Any]]:
+    """Return the kept rules that demand the opposite of similar kept rules, with these."""
+    kept_apart = []
+    for row, opposed_rows in sorted(opposites.items()):
+        similar = [
+            kept_row
+            for kept_row in dict.fromkeys(opposed_rows)
+            if is_kept_N[kept_row] and embedding_ND[row] @ embedding_ND[kept_row] > threshold
+        ]
+        if is_kept_N[row] and similar:
+            names = rules[row].model_dump(include={"rule_id", "title"})
+            kept_apart.append(
+                names | {"opposed_to": [rules[kept_row].rule_id for kept_row in similar]}
+            )
+    return kept_apart
 
 
 def is_latin(text: str) -> bool:

@@ -73,14 +73,7 @@ def run_query(
         InputError: The text is not one SELECT, it has an error, or a run must be chosen first.
         EncoreError: The query reached its limit of time or memory.
     """
-    config = duckdb_config(memory=memory)
-    request = {
-        "sql": sql,
-        "views": list(tables.views),
-        "config": config,
-        "seconds": seconds,
-        "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
-    }
+    request = _request(tables, sql, seconds=seconds, memory=memory)
     with scratch_folder("encore-sql-") as folder:
         encoded_tables = {
             name: encode_table(table, folder / f"{name}.parquet")
@@ -109,6 +102,18 @@ def run_query(
             finally:
                 worker.kill()
                 worker.wait()
+
+
+def _request(tables: StudyTables, sql: str, *, seconds: float, memory: str) -> dict[str, Any]:
+    """Return what a worker needs to know of a query, but for the tables."""
+    config = duckdb_config(memory=memory)
+    return {
+        "sql": sql,
+        "views": list(tables.views),
+        "config": config,
+        "seconds": seconds,
+        "num_bytes": int(TypeAdapter(ByteSize).validate_python(config["memory_limit"])),
+    }
 
 
 def sql(
