@@ -63,10 +63,7 @@ def measure(
         for name in PLANTED
     }
     bound_SR = np.stack([bound_R for _, bound_R in rises.values()])
-    is_bought_R = np.asarray((bound_SR > MARGIN).any(axis=0))
-    # Unknown: a rule without a bound, or with ratings too near 1 to rise by the margin.
-    has_room_R = np.nansum(1 - MARGIN - control, axis=(0, 1)) > 0
-    is_decided_R = np.asarray(is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0)))
+    is_bought_R, is_decided_R = _bought(bound_SR, control)
 
     def effect(name: str, index: int) -> VariantEffect:
         if name not in rises:
@@ -84,6 +81,20 @@ def measure(
         )
         for index, rule_id in enumerate(rule_ids)
     )
+
+
+def _bought(bound_SR: _Floats, control_2PR: _Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rules are bought, [R], and for which rules that is known, [R].
+
+    Unknown: a rule without a bound, or with ratings too near 1 to rise by the margin.
+
+    Args:
+        bound_SR: Lower bounds of the rises by planted sentences, shape [S, R].
+        control_2PR: Ratings with the control sentence, shape [2, P, R].
+    """
+    is_bought_R = np.asarray((bound_SR > MARGIN).any(axis=0))
+    has_room_R = np.nansum(1 - MARGIN - control_2PR, axis=(0, 1)) > 0
+    return is_bought_R, is_bought_R | (has_room_R & ~np.isnan(bound_SR).any(axis=0))
 
 
 def lower_bounds(
