@@ -108,7 +108,7 @@ class Scorer:
         pairs: Pairs of the benchmark.
         root: Folder with one folder of head scores per model.
         config: Models, device, data type and maximum length.
-        reporter: Receives the progress.
+        reporter: Receives the progress, in pairs of each model.
         shard_size: Pairs per file: at most this many are lost when a process stops.
     """
 
@@ -183,7 +183,7 @@ class Scorer:
         The same model and pairs have the same key, whatever the order of the data.
 
         Args:
-            opened: The model.
+            opened: The opened reward model.
             title: Name of the model for the progress bar and the synthetic labels.
 
         Raises:

@@ -87,7 +87,7 @@ class BenchmarkScore:
     Attributes:
         benchmark: Name of the benchmark.
         ties: Credit that a tie got.
-        headline: The overall score.
+        headline: Overall score with its interval.
         subsets: One score per subset, in the order of the benchmark's definition, else of the data.
         is_partial: True if pairs of the benchmark were missing or set aside. Every view of the
             score says so.

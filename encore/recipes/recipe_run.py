@@ -102,7 +102,7 @@ def run_recipe(
     """Run the stages of a recipe that are not done, from pairs to weights, or table and export.
 
     Args:
-        recipe: Recipe to run.
+        recipe: Recipe with all stages to run.
         study: Directory of the study; created if it does not exist.
         call: Function that runs the work of a stage.
         rate: Function that rates the study. None: this process rates, with a judge that stays

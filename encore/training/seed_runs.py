@@ -18,8 +18,8 @@ class Spread:
 
     Attributes:
         mean: Mean over the seeds that have the figure.
-        lowest: Lowest value.
-        highest: Highest value.
+        lowest: Lowest value of the seeds.
+        highest: Highest value of the seeds.
         num_seeds: Number of seeds that have the figure.
     """
 

@@ -114,7 +114,7 @@ def read_examples(
     70,000 pairs with two sequences of 300 tokens take 170 MB.
 
     Args:
-        study: Opened study.
+        study: Opened study with the pairs.
         tokenizer: Tokenizer of the backbone.
         objective: ``multi-head`` learns ratings and leaves out pairs without any.
             ``bradley-terry`` learns which response was chosen, and reads no ratings.
@@ -307,7 +307,7 @@ def split(examples: TrainingExamples, *, evaluation_share: float, seed: int) -> 
     out no group, as may happen with a few pairs, the group with the lowest draw is held out.
 
     Args:
-        examples: Pairs to divide.
+        examples: Pairs to divide into two parts.
         evaluation_share: Share of the groups, from 0 (none) to below 1.
         seed: Seed of the draw.
 
