@@ -161,6 +161,8 @@ def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
     Raises:
         StudyIncompleteError: A shard failed; its error is said before.
     """
+    from encore.data.rating_runs import note_on_label_mass
+
     report = result.report
     num_ratings, num_nulls = report.total("num_ratings"), report.total("num_nulls")
     say(f"shards: {report.summary}; {counted(num_ratings, 'rating')}, {counted(num_nulls, 'null')}")
@@ -169,6 +171,9 @@ def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
     if "spent" in values:
         say(f"spent: {values['spent']:,.4g} at the prices given, in all calls of this run")
+    paths = [shard.path for shard in report.outcomes if shard.path is not None]
+    if note := note_on_label_mass(result.manifest, paths):
+        say(note)
     _say_copies(report, is_retry=result.run.how.retry_failed_prompts)
     _say_thinking(report)
     _warn_of_nulls(report)

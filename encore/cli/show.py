@@ -12,7 +12,7 @@ from typing import Any
 from encore.cli.output import compact_table, named_rule, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
-from encore.core.number_text import NONE, counted, number
+from encore.core.number_text import NONE, counted, number, percent
 from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
 from encore.data.records import RESPONSES
 from encore.data.study_options import RunFilter, StudyFolder
@@ -141,7 +141,9 @@ def _print_run(run: Mapping[str, Any], config: ShowConfig) -> None:
     for rating in chosen_ratings or ratings[:1]:
         title = f"{rating['rule_id']} · {rating['response']}"
         _print_block(f"rating prompt · {title}", rating["prompt"])
-        _print_block(f"reply · {title}", rating["raw_reply"] or "none")
+        mass = rating.get("label_mass")
+        share = "" if mass is None else f" · {percent(mass, digits=0)} of its probability on labels"
+        _print_block(f"reply · {title}{share}", rating["raw_reply"] or "none")
     if not chosen_ratings:
         say("the other prompts differ in criterion and response: --rule RULE_ID or --all-prompts")
 

@@ -102,7 +102,12 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
 
 
 def _output_of(status: RatingStatus) -> Iterator[Renderable]:
-    from encore.data.rating_runs import RETRIED_REASONS, null_reasons, sufficiency_note
+    from encore.data.rating_runs import (
+        RETRIED_REASONS,
+        note_on_label_mass,
+        null_reasons,
+        sufficiency_note,
+    )
     from encore.rating.rating_options import rating_settings
 
     manifest = status.manifest
@@ -116,6 +121,8 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
         f"  {counted(status.total('num_ratings'), 'rating')}, "
         f"{counted(status.total('num_nulls'), 'null')}"
     )
+    if note := note_on_label_mass(manifest, status.paths):
+        yield f"  {note}"
     reasons = null_reasons(status)
     if reasons:
         yield f"  null: {', '.join(f'{count:,} {reason}' for reason, count in reasons.items())}"

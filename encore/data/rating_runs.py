@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import model_validator
 
 from encore.core.files import write_json
 from encore.core.model_files import is_demo_judge
+from encore.core.number_text import percent
 from encore.data.records import RESPONSES
 from encore.data.rule_sets import rules_digest
 from encore.data.schemas import RATINGS_CONTRACT
@@ -214,3 +216,30 @@ def null_reasons_of_shard(shard: ShardState) -> Counter[str]:
         return Counter()
     column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
     return Counter(column["null_reason"].drop_null().to_pylist())
+
+
+def note_on_label_mass(manifest: RatingManifest, paths: Sequence[Path]) -> str:
+    """Return a sentence on how much of the judge's probability is on the labels.
+
+    It is empty unless the run's decoding is ``expected``, or if it has no reply yet.
+
+    Args:
+        manifest: Manifest of the run.
+        paths: Files of its finished shards.
+    """
+    if manifest.settings.get("decode") != "expected" or not paths:
+        return ""
+    columns = (
+        pq.read_table(path, columns=["label_mass"], partitioning=None)["label_mass"]
+        for path in paths
+    )
+    mass = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
+    mean = pc.mean(mass).as_py()
+    if mean is None:
+        return ""
+    least, middle = pc.quantile(mass, q=[0.05, 0.5]).to_pylist()
+    return (
+        f"{percent(mean, digits=0)} of the judge's probability is on the labels in the mean "
+        f"({percent(middle, digits=0)} in the median, {percent(least, digits=0)} or less in one "
+        "reply of 20)"
+    )

@@ -28,7 +28,7 @@ _REMEDIES = {
     "reply_cut_off": "give more --max-reply-tokens, --strip-thinking think if the judge thinks "
     "first, or --decode choice",
     "low_label_mass": "the judge would write something else than a label: give other labels "
-    "(--scale), or another --judge; --min-label-mass 0 takes them for ratings all the same",
+    "(--scale), or another --judge; a smaller --min-label-mass takes them for ratings all the same",
 }
 _REMEDY = (
     "give --decode choice, --strip-thinking think if the judge thinks first, or another --judge"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_runs_that_hold_nothing_are_removed_and_no_others(encore, study):
     assert f"1 run removed that held nothing: {empty.name}" in removed.err
     runs = {run["run_key"] for run in json.loads(removed.out)["runs"]}
     assert runs == {finished.name, replied.name, busy.name}
+
+
+def test_the_probability_of_the_labels_is_told(encore, study, monkeypatch):
+    judge = ScriptedJudge(label_logprobs=(math.log(0.007),) * 10)
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda *_: judge)
+    options = ("--judge", "scripted", "--decode", "expected", "--min-label-mass", 0.001)
+    share = "7 % of the judge's probability is on the labels"
+    assert share in encore("rate", study, *options).err
+    assert share in encore("status", study).out
+    pair_id = read_pairs(open_study(study))["pair_id"][0].as_py()
+    assert "7 % of its probability on labels" in encore("show", study, pair_id).out
 
 
 def test_show_prints_markup_in_a_conversation_as_it_is(encore, tmp_path):
