@@ -137,8 +137,6 @@ def heterogeneity_p(
     Returns:
         None with fewer than two sources.
     """
-    from scipy.stats import fisher_exact
-
     if len(sources) < 2:
         return None
     rows = []
@@ -150,7 +148,35 @@ def heterogeneity_p(
         rows.append((round(won / effect), round(lost / effect)))
     table = np.array(rows)
     p_values = [
-        float(fisher_exact(np.stack([row, table.sum(axis=0) - row])).pvalue)
+        _fisher_exact_p(*row.tolist(), *(table.sum(axis=0) - row).tolist())
         for row in (table[:1] if len(table) == 2 else table)
     ]
     return min(1.0, min(p_values) * len(p_values))
+
+
+def _fisher_exact_p(won: int, lost: int, other_won: int, other_lost: int) -> float:
+    """Return the two-sided p-value of Fisher's exact test, as `scipy.stats.fisher_exact` does.
+
+    It is the probability of all tables with the same sums that are no more probable than this one.
+    """
+    # Not scipy.stats: it takes half as long to load as `analyze` takes for the paper's ratings.
+    num_own, num_other, num_won = won + lost, other_won + other_lost, won + other_won
+    total = num_own + num_other
+    if not num_own or not num_other:
+        return 1.0
+    mean = num_won * num_own / total
+    variance = mean * num_other / total * (total - num_won) / max(total - 1, 1)
+    reach = (
+        math.ceil(40 * math.sqrt(variance)) + 1
+    )  # a probability beyond it is 0 in floating point
+    low = max(0, num_won - num_other, math.floor(mean) - reach)
+    high = min(num_own, num_won, math.ceil(mean) + reach)
+    if not low <= won <= high:
+        return 0.0
+    won_K = np.arange(low, high, dtype=np.float64)
+    ratio_K = (
+        (num_own - won_K) * (num_won - won_K) / ((won_K + 1) * (num_other - num_won + won_K + 1))
+    )
+    log_p_K = np.append(0.0, np.cumsum(np.log(ratio_K)))
+    p_K = np.exp(log_p_K - log_p_K.max())
+    return float(p_K[p_K <= p_K[won - low] * (1 + 1e-7)].sum() / p_K.sum())
