@@ -9,7 +9,7 @@ sources as (
     select
         source,
         row_number() over (order by source) - 1 as source_place
-    from (select distinct source from ratings)
+    from (select distinct source from rating_levels where source is not null)
 
 ),
 
@@ -18,7 +18,7 @@ rules as (
     select
         rule_id,
         row_number() over (order by rule_id) - 1 as rule_place
-    from (select distinct rule_id from ratings)
+    from (select distinct rule_id from rating_levels)
 
 )
 

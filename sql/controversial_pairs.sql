@@ -3,29 +3,16 @@
 -- Grain: one row per (source, pair_id) with controversy above 0, the most controversial first.
 with
 
-compared as (
-
-    select
-        source,
-        pair_id,
-        rule_id,
-        max(rating) filter (where response = 'chosen')
-            - max(rating) filter (where response = 'rejected') as margin
-    from ratings
-    group by source, pair_id, rule_id
-
-),
-
 votes as (
 
     select
         source,
         pair_id,
-        count(margin) as num_rules,
-        count(*) filter (where margin > 0) as num_for_chosen,
-        count(*) filter (where margin < 0) as num_for_rejected,
-        max(margin) - min(margin) as margin_range
-    from compared
+        count(chosen - rejected) as num_rules,
+        count(*) filter (where chosen > rejected) as num_for_chosen,
+        count(*) filter (where chosen < rejected) as num_for_rejected,
+        max(chosen - rejected) - min(chosen - rejected) as margin_range
+    from pair_ratings
     group by source, pair_id
 
 )

@@ -16,6 +16,24 @@ compared as (
     from head_scores
     group by score_key, model, source, pair_id, head_id
 
+),
+
+outcomes as (
+
+    select
+        score_key,
+        model,
+        source,
+        head_id,
+        count(margin) as num_pairs,
+        count(*) filter (where margin > 0) as num_wins,
+        count(*) filter (where margin = 0) as num_ties,
+        count(*) filter (where margin < 0) as num_losses,
+        avg(margin) as mean_margin,
+        stddev_samp(margin) as sd_margin
+    from compared
+    group by score_key, model, source, head_id
+
 )
 
 select
@@ -23,13 +41,11 @@ select
     model,
     source,
     head_id,
-    count(margin) as num_pairs,
-    count(*) filter (where margin = 0) as num_ties,
-    avg(case when margin > 0 then 1.0 when margin = 0 then 0.5 when margin < 0 then 0.0 end)
-        as half_accuracy,
-    count(*) filter (where margin > 0) / nullif(count(margin), 0) as strict_accuracy,
-    avg(margin) as mean_margin,
-    stddev_samp(margin) as sd_margin
-from compared
-group by score_key, model, source, head_id
+    num_pairs,
+    num_ties,
+    outcome_shares(num_wins, num_ties, num_losses).half_accuracy as half_accuracy,
+    outcome_shares(num_wins, num_ties, num_losses).strict_accuracy as strict_accuracy,
+    mean_margin,
+    sd_margin
+from outcomes
 order by score_key, source, head_id

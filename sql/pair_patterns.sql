@@ -23,33 +23,18 @@ rule_bits as (
 
 ),
 
-compared as (
-
-    select
-        source,
-        pair_id,
-        rule_id,
-        max(rating) filter (where response = 'chosen') as chosen,
-        max(rating) filter (where response = 'rejected') as rejected,
-        greatest(count(*) filter (where response = 'chosen') - 1, 0)
-            + greatest(count(*) filter (where response = 'rejected') - 1, 0) as num_repeats
-    from ratings
-    group by source, pair_id, rule_id
-
-),
-
 pairs as (
 
     select
-        compared.source,
-        compared.pair_id,
+        pair_ratings.source,
+        pair_ratings.pair_id,
         bit_or(rule_bits.rule_bit) filter (where chosen > rejected) as wins,
         bit_or(rule_bits.rule_bit) filter (where chosen < rejected) as losses,
         bit_or(rule_bits.rule_bit) filter (where chosen = rejected) as ties,
-        sum(compared.num_repeats) as num_repeats
-    from compared
-    inner join rule_bits on compared.rule_id = rule_bits.rule_id
-    group by compared.source, compared.pair_id
+        sum(pair_ratings.num_repeats) as num_repeats
+    from pair_ratings
+    inner join rule_bits on pair_ratings.rule_id = rule_bits.rule_id
+    group by pair_ratings.source, pair_ratings.pair_id
 
 ),
 

@@ -1,6 +1,7 @@
 -- Which ratings did each rule give the two responses of each pair? A missing rating is null.
--- Grain: one row per (source, pair_id, rule_id); num_repeats counts surplus rows of the same
--- rating.
+-- Rows are in no order, because sorting takes as long as grouping. num_repeats counts surplus rows
+-- of the same rating.
+-- Grain: one row per (source, pair_id, rule_id).
 select
     source,
     pair_id,
@@ -11,4 +12,3 @@ select
         + greatest(count(*) filter (where response = 'rejected') - 1, 0) as num_repeats
 from ratings
 group by source, pair_id, rule_id
-order by source, pair_id, rule_id

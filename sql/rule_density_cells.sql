@@ -5,40 +5,16 @@
 -- all sources, whose source is null. A rule with fewer than two levels has no density and no row.
 with
 
-levels as (
-
-    select
-        source,
-        rule_id,
-        rating,
-        count(*) as num_ratings
-    from ratings
-    where rating is not null
-    group by source, rule_id, rating
-
-),
-
-pooled_levels as (
-
-    select
-        source,
-        rule_id,
-        rating,
-        sum(num_ratings)::bigint as num_ratings
-    from levels
-    group by grouping sets ((source, rule_id, rating), (rule_id, rating))
-
-),
-
 ranges as (
 
     select
         source,
         rule_id,
-        sum(num_ratings)::bigint as total,
+        sum(num_rows)::bigint as total,
         min(rating) as lowest,
         max(rating) - min(rating) as width
-    from pooled_levels
+    from rating_levels
+    where rating is not null
     group by source, rule_id
     having count(*) > 1
 
@@ -50,17 +26,18 @@ ranges as (
 heights as (
 
     select
-        pooled_levels.source,
-        pooled_levels.rule_id,
-        pooled_levels.num_ratings,
-        pooled_levels.rating - ranges.lowest as height,
+        rating_levels.source,
+        rating_levels.rule_id,
+        rating_levels.num_rows as num_ratings,
+        rating_levels.rating - ranges.lowest as height,
         ranges.total,
         ranges.width,
-        round((pooled_levels.rating - ranges.lowest) / ranges.width * pow(2, 52))::bigint as steps
-    from pooled_levels
+        round((rating_levels.rating - ranges.lowest) / ranges.width * pow(2, 52))::bigint as steps
+    from rating_levels
     inner join ranges
-        on pooled_levels.rule_id = ranges.rule_id
-        and pooled_levels.source is not distinct from ranges.source
+        on rating_levels.rule_id = ranges.rule_id
+        and rating_levels.source is not distinct from ranges.source
+    where rating_levels.rating is not null
 
 ),
 

@@ -4,28 +4,15 @@
 -- (rule_id, other_rule_id) over all sources, whose source is null.
 with
 
-compared as (
-
-    select
-        source,
-        pair_id,
-        rule_id,
-        max(rating) filter (where response = 'chosen')
-            - max(rating) filter (where response = 'rejected') as margin
-    from ratings
-    group by source, pair_id, rule_id
-
-),
-
 rated as (
 
     select
         source,
         pair_id,
         rule_id,
-        sign(margin) as direction
-    from compared
-    where margin is not null
+        sign(chosen - rejected) as direction
+    from pair_ratings
+    where chosen - rejected is not null
 
 ),
 

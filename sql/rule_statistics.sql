@@ -5,30 +5,6 @@
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
-levels as (
-
-    select
-        source,
-        rule_id,
-        rating,
-        count(*) as num_rows
-    from ratings
-    group by source, rule_id, rating
-
-),
-
-pooled_levels as (
-
-    select
-        source,
-        rule_id,
-        rating,
-        sum(num_rows)::bigint as num_rows
-    from levels
-    group by grouping sets ((source, rule_id, rating), (rule_id, rating))
-
-),
-
 -- Equally frequent levels have the same surprisal. There are few different frequencies
 -- even where all ratings differ, so what follows is cheap.
 frequencies as (
@@ -40,7 +16,7 @@ frequencies as (
         num_rows,
         count(*) as num_levels,
         min(rating) as lowest_level
-    from pooled_levels
+    from rating_levels
     group by source, rule_id, rating is null, num_rows
 
 ),
@@ -82,16 +58,16 @@ spreads as (
 listed as (
 
     select
-        pooled_levels.source,
-        pooled_levels.rule_id,
-        list(pooled_levels.rating order by pooled_levels.rating) as levels,
-        list(pooled_levels.num_rows order by pooled_levels.rating) as num_ratings_of_level
-    from pooled_levels
+        rating_levels.source,
+        rating_levels.rule_id,
+        list(rating_levels.rating order by rating_levels.rating) as levels,
+        list(rating_levels.num_rows order by rating_levels.rating) as num_ratings_of_level
+    from rating_levels
     inner join spreads
-        on pooled_levels.rule_id = spreads.rule_id
-        and pooled_levels.source is not distinct from spreads.source
-    where pooled_levels.rating is not null and spreads.num_levels <= 256
-    group by pooled_levels.source, pooled_levels.rule_id
+        on rating_levels.rule_id = spreads.rule_id
+        and rating_levels.source is not distinct from spreads.source
+    where rating_levels.rating is not null and spreads.num_levels <= 256
+    group by rating_levels.source, rating_levels.rule_id
 
 )
 

@@ -26,8 +26,16 @@ select
     runs.decode,
     pairs.rule_id,
     count(*) as num_pairs,
-    avg((pairs.chosen = pairs.rejected)::integer) as tie_rate,
-    avg((pairs.expected_chosen = pairs.expected_rejected)::integer) as expected_tie_rate
+    outcome_shares(
+        count(*) filter (where pairs.chosen > pairs.rejected),
+        count(*) filter (where pairs.chosen = pairs.rejected),
+        count(*) filter (where pairs.chosen < pairs.rejected)
+    ).tie_rate as tie_rate,
+    outcome_shares(
+        count(*) filter (where pairs.expected_chosen > pairs.expected_rejected),
+        count(*) filter (where pairs.expected_chosen = pairs.expected_rejected),
+        count(*) filter (where pairs.expected_chosen < pairs.expected_rejected)
+    ).tie_rate as expected_tie_rate
 from pairs
 inner join runs on pairs.run_key = runs.run_key
 where pairs.chosen is not null and pairs.rejected is not null

@@ -16,48 +16,17 @@ temperatures as (
 
 ),
 
-levels as (
-
-    select
-        rule_id,
-        rating,
-        count(*) as num_rows
-    from ratings
-    group by rule_id, rating
-
-),
-
-masses as (
-
-    select
-        rule_id,
-        rating,
-        num_rows / sum(num_rows) over (partition by rule_id, rating is null) as p
-    from levels
-
-),
-
--- The sum has a fixed order, so that its last bit depends on neither threads nor files.
-entropies as (
-
-    select
-        rule_id,
-        sum(p * ln(1 / p) order by rating) filter (where rating is not null) as entropy_nats
-    from masses
-    group by rule_id
-
-),
-
 -- The exponent is shifted by the lowest entropy, so that exp cannot overflow for a small tau.
 scaled as (
 
     select
-        entropies.rule_id,
-        entropies.entropy_nats,
-        exp((min(entropies.entropy_nats) over () - entropies.entropy_nats)
+        statistics.rule_id,
+        statistics.entropy_nats,
+        exp((min(statistics.entropy_nats) over () - statistics.entropy_nats)
             / temperatures.temperature) as mass
-    from entropies
+    from rule_statistics as statistics
     cross join temperatures
+    where statistics.source is null
 
 ),
 
@@ -65,36 +34,17 @@ totals as (
 
     select sum(mass order by rule_id) as total_mass from scaled
 
-),
-
-compared as (
-
-    select
-        rule_id,
-        max(rating) filter (where response = 'chosen')
-            - max(rating) filter (where response = 'rejected') as margin
-    from ratings
-    group by source, pair_id, rule_id
-
-),
-
-spreads as (
-
-    select
-        rule_id,
-        stddev_samp(margin) as margin_sd
-    from compared
-    group by rule_id
-
 )
 
 select
     scaled.rule_id,
     scaled.entropy_nats,
     scaled.mass / totals.total_mass as weight,
-    spreads.margin_sd,
-    scaled.mass / totals.total_mass * spreads.margin_sd as effective_weight
+    margins.sd_margin as margin_sd,
+    scaled.mass / totals.total_mass * margins.sd_margin as effective_weight
 from scaled
-inner join spreads on scaled.rule_id = spreads.rule_id
+inner join rule_margins as margins
+    on scaled.rule_id = margins.rule_id
+    and margins.source is null
 cross join totals
 order by scaled.rule_id

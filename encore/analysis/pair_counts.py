@@ -1,4 +1,7 @@
-"""Count for each rule how the two ratings of every pair compare.
+"""Sum over pairs what intervals, correlations and resampling need.
+
+DuckDB counts wins, ties and losses (``rule_outcomes.sql``); what two rules, or the levels of both
+responses, have in common is counted here.
 
 A judge rates pair by pair, so the rows of a pair usually follow each other: a pair is a run of rows
 with the same key, and one pass over the rows in their order is enough. If a key turns out to have
@@ -39,8 +42,8 @@ NUM_BLOCKS = 40
 _MAX_CELL_COUNTS = 1 << 24
 #: A rule of more levels has no counts of cells.
 _MAX_LEVELS = 256
-#: Values of a column that are no level of their own: NaN, infinity, and -0 beside 0.
-_NUM_UNLISTED = 3
+#: Values of a column that are no level of their own: NaN, and -0 beside 0.
+_NUM_UNLISTED = 2
 
 _Floats = NDArray[np.float64]
 _Counts = NDArray[np.int64]
@@ -57,7 +60,6 @@ class PairCounts:
         wins_R: Pairs whose chosen response the rule rates higher, shape [R].
         losses_R: Pairs whose rejected response the rule rates higher, shape [R].
         ties_R: Pairs with two equal ratings, shape [R].
-        num_nulls_R: Null ratings, shape [R].
         sign_gram_RR: S'S with S = sign(chosen - rejected), 0 where a rating is missing, one row per
             pair, or per prompt with the sum over its pairs (`by_prompt`); shape [R, R].
         margin_sums_B2RR: For each of `NUM_BLOCKS` blocks of pairs, or of prompts, first the sum
@@ -75,7 +77,6 @@ class PairCounts:
     wins_R: _Counts
     losses_R: _Counts
     ties_R: _Counts
-    num_nulls_R: _Counts
     sign_gram_RR: _Counts
     margin_sums_B2RR: _Floats
     cells: tuple[_Counts | None, ...]
@@ -88,7 +89,6 @@ class PairCounts:
             wins_R=self.wins_R[rule_indices],
             losses_R=self.losses_R[rule_indices],
             ties_R=self.ties_R[rule_indices],
-            num_nulls_R=self.num_nulls_R[rule_indices],
             sign_gram_RR=self.sign_gram_RR[np.ix_(rule_indices, rule_indices)],
             margin_sums_B2RR=self.margin_sums_B2RR[:, :, rule_indices][:, :, :, rule_indices],
             cells=tuple(self.cells[index] for index in rule_indices),
@@ -134,22 +134,23 @@ def sum_by_group(value_PR: _Floats, group_P: NDArray[np.intp]) -> _Floats:
     return np.asarray(np.add.reduceat(value_PR[order_P], first_G, axis=0), dtype=np.float64)
 
 
-def count_pairs(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> dict[str | None, PairCounts]:
+def count_pairs(warehouse: Warehouse) -> dict[str | None, PairCounts]:
     """Count the pairs of each source, and under None those of all sources together.
+
+    Counts are in the order of the sorted rules. Afterwards ``outcome_counts.sql``, and what reads
+    it, has its rows without a further pass over the ratings.
 
     Args:
         warehouse: Warehouse of the opened ratings.
-        rule_ids: All rules in the ratings, sorted. Counts are in this order.
 
     Raises:
         InputError: A pair, response and rule has more than one rating.
     """
-    sources = {name: number for number, name in enumerate(warehouse.source_names())}
     for order_by in (None, "pair_key"):
-        tally = _Tally(len(rule_ids))
+        tally = _Tally(warehouse)
         batches = warehouse.stream("coded_ratings", order_by=order_by)
         if _add_rows(warehouse, tally, batches, is_sorted=order_by is not None):
-            return tally.counts(sources)
+            return tally.counts()
     raise EncoreError(
         "two pairs have the same 64-bit hash and cannot be told apart; give the pairs other "
         "ids, for example with a letter in front"
@@ -234,15 +235,19 @@ def _all_differ(keys: Sequence[_Keys]) -> bool:
 
 
 class _Tally:
-    """Running counts of pairs by source; rules in alphabetical order."""
+    """Running counts of pairs by source; sources and rules are in alphabetical order."""
 
-    def __init__(self, num_rules: int) -> None:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._sources, self._rule_ids = warehouse.names("source"), warehouse.names("rule_id")
         #: Rows beyond the first of a pair, response and rule.
         self.num_repeats = 0
         #: Sums over the pairs of each source, as `_sums` returns them.
         self._sums_by_source: dict[int, list[NDArray[Any]]] = {}
         #: For each rule the state of each level, from 1 as they come; None for too many levels.
-        self._states: list[dict[float, int] | None] = [{} for _ in range(num_rules)]
+        self._states: list[dict[float, int] | None] = [{} for _ in self._rule_ids]
+        #: Wins, ties and losses: rows of ``outcome_counts.sql``, which add up.
+        self._outcomes: list[pa.Table] = []
         #: By source and rule, pairs by the states of the two responses; 0 is a missing rating.
         self._cells: dict[tuple[int, int], _Counts] = {}
 
@@ -255,7 +260,7 @@ class _Tally:
         block_P = (rows.pair_key[first_P] % np.uint64(NUM_BLOCKS)).astype(np.int32)
         group_P = source_P * np.int32(NUM_BLOCKS) + block_P
         order_P = np.argsort(group_P.astype(np.min_scalar_type(group_P.max())), kind="stable")
-        # Ratings side by side, by response, rule and pair; infinity where a row is missing.
+        # Ratings side by side, by response, rule and pair; NaN where a row is missing.
         column_N = rows.is_rejected * np.int32(num_rules) + rows.rule_index
         num_columns = 2 * num_rules
         order_C = np.argsort(column_N[:num_columns])
@@ -270,7 +275,7 @@ class _Tally:
             rating_CP[order_C.argsort()] = rating_PC.T
         else:
             slot_N = column_N * np.int64(num_pairs) + np.cumsum(is_first_N) - 1
-            rating_CP = np.full((num_columns, num_pairs), np.inf)
+            rating_CP = np.full((num_columns, num_pairs), np.nan)
             rating_CP.ravel()[slot_N] = rows.rating
             is_filled = np.zeros(rating_CP.size, dtype=bool)
             is_filled[slot_N] = True
@@ -278,6 +283,7 @@ class _Tally:
             rating_CP = rating_CP.take(order_P, axis=1)
         rating_2RP = rating_CP.reshape(2, num_rules, num_pairs)
         states_by_rule = [self._number(index, rating_2RP[:, index]) for index in range(num_rules)]
+        self._count_outcomes(rating_2RP, source_P[order_P])
         # Each source is counted apart.
         sorted_group_P = group_P[order_P]
         for source in np.flatnonzero(np.bincount(source_P)).tolist():
@@ -293,16 +299,35 @@ class _Tally:
                     self._add_cells(source, rule_index, state_2P[:, pairs])
         self._limit_cells()
 
-    def counts(self, sources: Mapping[str, int]) -> dict[str | None, PairCounts]:
-        """Return the counts of each source, and under None of all sources together.
-
-        Args:
-            sources: Number of each source.
-        """
-        counts: dict[str | None, PairCounts] = {
-            name: self._counts_of([number]) for name, number in sources.items()
+    def counts(self) -> dict[str | None, PairCounts]:
+        """Return the counts of each source, and under None of all sources together."""
+        self._warehouse.keep_rows("outcome_counts", pa.concat_tables(self._outcomes))
+        outcomes = self._warehouse.rows_by_rule("rule_outcomes")
+        rule_ids, sources = self._rule_ids.to_pylist(), self._sources.to_pylist()
+        numbers: dict[str | None, list[int]] = {name: [n] for n, name in enumerate(sources)}
+        numbers[None] = [*range(len(sources))]
+        return {
+            source: self._counts_of(
+                numbers[source], [outcomes[source, rule_id] for rule_id in rule_ids]
+            )
+            for source in numbers
         }
-        return counts | {None: self._counts_of(list(sources.values()))}
+
+    def _count_outcomes(self, rating_2RP: _Floats, source_P: NDArray[Any]) -> None:
+        """Let DuckDB count wins, ties and losses of pairs, of which the sources' numbers are given.
+
+        The ratings are what ``pair_ratings.sql`` finds by grouping, which takes longer.
+        """
+        _, num_rules, num_pairs = rating_2RP.shape
+        rule_P = np.repeat(np.arange(num_rules, dtype=np.int32), num_pairs)
+        columns = {
+            "source": _texts(np.tile(source_P, num_rules), self._sources),
+            "rule_id": _texts(rule_P, self._rule_ids),
+            "chosen": arrow_array(rating_2RP[0].ravel(), nan_is_null=True),
+            "rejected": arrow_array(rating_2RP[1].ravel(), nan_is_null=True),
+        }
+        pair_ratings = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+        self._outcomes.append(self._warehouse.outcome_counts(pair_ratings))
 
     def _number(self, rule_index: int, rating_2P: _Floats) -> _Counts | None:
         """Return the states of a rule's ratings, shape [2, P]; None if it has too many levels."""
@@ -312,7 +337,7 @@ class _Tally:
         encoded = arrow_array(rating_2P.ravel()).dictionary_encode()
         if len(encoded.dictionary) <= _MAX_LEVELS + _NUM_UNLISTED:
             state_L = [
-                states.setdefault(level, len(states) + 1) if math.isfinite(level) else 0
+                states.setdefault(level, len(states) + 1) if not math.isnan(level) else 0
                 for level in encoded.dictionary.to_pylist()
             ]
             if len(states) <= _MAX_LEVELS:
@@ -343,12 +368,22 @@ class _Tally:
         count_MM[: len(earlier_MM), : len(earlier_MM)] += earlier_MM
         self._cells[source, rule_index] = count_MM
 
-    def _counts_of(self, sources: Sequence[int]) -> PairCounts:
-        """Return the counts of these sources together."""
+    def _counts_of(
+        self, sources: Sequence[int], outcomes: Sequence[Mapping[str, Any]]
+    ) -> PairCounts:
+        """Return the counts of these sources together.
+
+        Args:
+            sources: Numbers of the sources.
+            outcomes: Row of ``rule_outcomes.sql`` of each rule for these sources.
+        """
         parts = zip(*(self._sums_by_source[source] for source in sources), strict=True)
         sums: list[Any] = [sum(arrays) for arrays in parts]
-        totals_2, (null_R, rated_R, swing_R), sign_gram_RR, margin_sums_B2RR = sums
-        untied_R = sign_gram_RR.diagonal()
+        totals_2, sign_gram_RR, margin_sums_B2RR = sums
+        wins_R, losses_R, ties_R = (
+            np.array([row[name] for row in outcomes], dtype=np.int64)
+            for name in ("num_wins", "num_losses", "num_ties")
+        )
         cells: list[_Counts | None] = []
         levels: list[_Floats | None] = []
         for rule_index, states in enumerate(self._states):
@@ -365,10 +400,9 @@ class _Tally:
         return PairCounts(
             num_pairs=int(totals_2[0]),
             num_one_sided=int(totals_2[1]),
-            wins_R=(untied_R + swing_R) // 2,
-            losses_R=(untied_R - swing_R) // 2,
-            ties_R=rated_R - untied_R,
-            num_nulls_R=null_R,
+            wins_R=wins_R,
+            losses_R=losses_R,
+            ties_R=ties_R,
             sign_gram_RR=sign_gram_RR,
             margin_sums_B2RR=margin_sums_B2RR,
             cells=tuple(cells),
@@ -376,22 +410,24 @@ class _Tally:
         )
 
 
+def _texts(index_N: NDArray[Any], names: pa.Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(arrow_array(index_N), names)
+
+
 def _sums(rating_2RP: _Floats, ends_B: NDArray[np.intp]) -> list[NDArray[Any]]:
     """Return sums over the pairs of one source, which stand in the order of their blocks.
 
     Args:
-        rating_2RP: Ratings, NaN for a null and infinity for a missing row.
+        rating_2RP: Ratings, NaN for a missing one.
         ends_B: Ends of the blocks, from 0, shape [B + 1].
 
     Returns:
-        Numbers of pairs, all and one-sided; of each rule its nulls, its pairs that it rated fully,
-        and its wins less its losses; ``sign_gram_RR``; ``margin_sums_B2RR``.
+        Numbers of pairs, all and one-sided; ``sign_gram_RR``; ``margin_sums_B2RR``.
     """
-    is_missing_2RP: NDArray[np.bool_] = ~np.isfinite(rating_2RP)
+    is_missing_2RP: NDArray[np.bool_] = np.isnan(rating_2RP)
     is_silent_2P = np.asarray(is_missing_2RP.all(axis=1))
     is_rated_RP = ~is_missing_2RP.any(axis=0)
-    with np.errstate(invalid="ignore"):
-        margin_RP: _Floats = np.where(is_rated_RP, rating_2RP[0] - rating_2RP[1], 0)
+    margin_RP: _Floats = np.where(is_rated_RP, rating_2RP[0] - rating_2RP[1], 0)
     # Sums of signs are whole numbers far below 2^53, exact in floating point, whose matrix product
     # is fast.
     sign_RP: _Floats = np.sign(margin_RP)
@@ -405,10 +441,8 @@ def _sums(rating_2RP: _Floats, ends_B: NDArray[np.intp]) -> list[NDArray[Any]]:
         for start, stop in pairwise(ends_B.tolist())
     ]
     num_one_sided = np.count_nonzero(is_silent_2P[0] != is_silent_2P[1])
-    num_nulls_R = np.isnan(rating_2RP).sum(axis=(0, 2))
     return [
         np.array([rating_2RP.shape[2], num_one_sided]),
-        np.array([num_nulls_R, is_rated_RP.sum(axis=1), sign_RP.sum(axis=1)], dtype=np.int64),
         (sign_RP @ sign_RP.T).astype(np.int64),
         np.array(margin_sums),
     ]

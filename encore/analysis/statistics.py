@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.pair_counts import PairCounts, count_pairs
-from encore.warehouse import PairRatings, Warehouse, read_pair_ratings
+from encore.warehouse import PairRatings, RuleKey, Warehouse, read_pair_ratings
 
 _Floats = NDArray[np.float64]
 
@@ -208,15 +208,11 @@ def margin_correlations(margin_sums_2RR: _Floats) -> _Floats:
     return np.asarray(np.clip(ratio_RR, -1, 1), dtype=np.float64)
 
 
-#: Columns of ``rule_statistics.sql`` that are fields of `RuleStats`.
-_SPREAD_COLUMNS = (
+#: Columns of ``rule_statistics.sql`` and ``rule_outcomes.sql`` that are fields of `RuleStats`.
+_COLUMNS = (
     *("rule_id", "num_ratings", "num_unparsed", "num_levels"),
-    *("entropy_nats", "top_level", "top_level_share"),
+    *("entropy_nats", "top_level", "top_level_share", "num_pairs", "tie_rate"),
 )
-#: A row of ``rule_statistics.sql``.
-_Row = Mapping[str, Any]
-#: A source and a rule; the source is None for all sources together, as in the queries.
-_Key = tuple[str | None, str]
 
 
 def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
@@ -225,18 +221,19 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     Raises:
         InputError: A pair, response and rule has more than one rating.
     """
-    rule_ids = warehouse.rule_ids()
-    sorted_rule_ids = sorted(rule_ids)
-    counts_by_source = count_pairs(warehouse, rule_ids=sorted_rule_ids)
-    rows = warehouse.query("rule_statistics").to_pylist()
-    spreads: dict[_Key, _Row] = {(row["source"], row["rule_id"]): row for row in rows}
+    warehouse.keep("rating_levels")
+    spreads = warehouse.rows_by_rule("rule_statistics")
+    sorted_rule_ids = sorted({rule_id for _, rule_id in spreads})
+    rule_ids = warehouse.in_order(sorted_rule_ids)
+    counts_by_source = count_pairs(warehouse)
+    outcomes = warehouse.rows_by_rule("rule_outcomes")
     densities = _densities(warehouse)
     pairs, are_prompts_known = _pairs_with_prompts(
         warehouse, rule_ids, num_pairs=counts_by_source[None].num_pairs
     )
     statistics = []
     for source in (*sorted(name for name in counts_by_source if name is not None), None):
-        keys: list[_Key] = [
+        keys: list[RuleKey] = [
             (source, rule_id) for rule_id in rule_ids if (source, rule_id) in spreads
         ]
         counts = counts_by_source[source].select_rules(
@@ -253,8 +250,12 @@ def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
             else:
                 own_pairs = None
         rules = [
-            _rule_stats(spreads[key], densities.get(key, (None, None)), counts, index)
-            for index, key in enumerate(keys)
+            _rule_stats(
+                {**spreads[key], **outcomes[key]},
+                densities.get(key, (None, None)),
+                num_pairs_total=counts.num_pairs,
+            )
+            for key in keys
         ]
         statistics.append(
             SourceStatistics(
@@ -285,7 +286,7 @@ def _pairs_with_prompts(
     return (None if pairs.prompt_P is None else pairs), pairs.grouped_by == "prompt"
 
 
-def _densities(warehouse: Warehouse) -> dict[_Key, tuple[float, float]]:
+def _densities(warehouse: Warehouse) -> dict[RuleKey, tuple[float, float]]:
     """Return bandwidth and entropy of the kernel density of each rule with at least two levels."""
     cells = warehouse.query("rule_density_cells")
     keys = list(zip(cells["source"].to_pylist(), cells["rule_id"].to_pylist(), strict=True))
@@ -311,32 +312,25 @@ def _densities(warehouse: Warehouse) -> dict[_Key, tuple[float, float]]:
 
 
 def _rule_stats(
-    spread: _Row,
+    row: Mapping[str, Any],
     density: tuple[float, float] | tuple[None, None],
-    counts: PairCounts,
-    rule_index: int,
+    *,
+    num_pairs_total: int,
 ) -> RuleStats:
-    wins, losses, ties = (
-        int(count_R[rule_index]) for count_R in (counts.wins_R, counts.losses_R, counts.ties_R)
-    )
-    num_pairs = wins + losses + ties
+    """Return the statistics of a row of ``rule_statistics.sql`` and ``rule_outcomes.sql``."""
     corrected_nats = None
-    if spread["entropy_nats"] is not None:
+    if row["entropy_nats"] is not None:
         corrected_nats = miller_madow_nats(
-            spread["entropy_nats"],
-            num_levels=spread["num_levels"],
-            num_ratings=spread["num_ratings"],
+            row["entropy_nats"], num_levels=row["num_levels"], num_ratings=row["num_ratings"]
         )
     return RuleStats(
-        **{column: spread[column] for column in _SPREAD_COLUMNS},
-        source=POOLED if spread["source"] is None else spread["source"],
+        **{column: row[column] for column in _COLUMNS},
+        source=POOLED if row["source"] is None else row["source"],
         entropy_miller_madow_nats=corrected_nats,
         kde_bandwidth=density[0],
         differential_entropy_nats=density[1],
-        num_pairs=num_pairs,
-        num_pairs_total=counts.num_pairs,
-        tie_rate=_share(ties, num_pairs),
-        accuracy=Accuracy.from_counts(wins=wins, ties=ties, losses=losses),
+        num_pairs_total=num_pairs_total,
+        accuracy=Accuracy(**{policy: row[f"{policy}_accuracy"] for policy in TIE_POLICIES}),
     )
 
 

@@ -94,9 +94,8 @@ def _print_list(*, as_json: bool) -> None:
     ]
     queries = [
         {
-            "name": file.name,
-            "kind": "macro" if file.call else "query",
-            **{name: getattr(file, name) for name in ("question", "grain", "reads", "call")},
+            name: getattr(file, name)
+            for name in ("name", "kind", "question", "grain", "reads", "call")
         }
         for file in files
     ]

@@ -17,13 +17,16 @@ from encore.core.errors import InputError
 _NO_COLUMN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
-def arrow_array(number_N: NDArray[Any]) -> pa.Array:
+def arrow_array(number_N: NDArray[Any], *, nan_is_null: bool = False) -> pa.Array:
     """Return numbers as an Arrow array, which shares their memory.
 
     `pyarrow.array` and `pyarrow.table` would import pandas, which takes 0.2 s.
     """
     data = pa.py_buffer(np.ascontiguousarray(number_N))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(number_N.dtype), len(number_N), [None, data])
+    valid = None
+    if nan_is_null:
+        valid = pa.py_buffer(np.packbits(~np.isnan(number_N), bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(number_N.dtype), len(number_N), [valid, data])
 
 
 def arrow_table(data: Any) -> pa.Table:

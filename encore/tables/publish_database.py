@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from encore.core.files import atomic_path
 from encore.tables.publication import Publication, provenance, run_facts
-from encore.tables.query_files import query_files
+from encore.tables.query_files import files_to_create, query_files
 from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables, ratings_table, table_docs
 
@@ -102,10 +102,10 @@ def _write(path: Path, study: StudyTables) -> tuple[dict[str, int], tuple[str, .
 def _create_views(database: StudyDatabase) -> tuple[str, ...]:
     database.execute("create view all_ratings as from ratings union all by name from other_ratings")
     descriptions = {"all_ratings": table_docs()["all_ratings"].description}
-    for file in query_files():
+    for file in files_to_create():
         database.execute(file.definition)
         if not file.call:
             descriptions[file.name] = f"{file.question} Grain: {file.grain}."
     for name, description in descriptions.items():
         database.execute(f"comment on view {quoted(name)} is {literal(description)}")
-    return tuple(descriptions)
+    return tuple(sorted(descriptions))

@@ -30,7 +30,7 @@ from encore.scoring.head_scores import (
     head_scores_schema,
     score_statuses,
 )
-from encore.tables.query_files import query_files
+from encore.tables.query_files import files_to_create
 from encore.tables.study_database import FilePart, StudyTable, literal, quoted
 from encore.warehouse.ratings import select_run
 
@@ -93,7 +93,7 @@ class StudyTables:
     @property
     def views(self) -> tuple[str, ...]:
         """Return SQL definitions of the queries of `sql/` whose tables this study has."""
-        files = (file for file in query_files() if set(file.reads) <= self.by_name.keys())
+        files = (file for file in files_to_create() if set(file.reads) <= self.by_name.keys())
         return tuple(file.definition for file in files)
 
     @property

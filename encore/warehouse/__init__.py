@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.warehouse.connection import Warehouse, open_warehouse
+from encore.warehouse.connection import RuleKey, Warehouse, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
 from encore.warehouse.ratings import (
     Ratings,
@@ -15,6 +15,7 @@ from encore.warehouse.ratings import (
 __all__ = [
     "PairRatings",
     "Ratings",
+    "RuleKey",
     "Scale",
     "Warehouse",
     "is_rating_table",

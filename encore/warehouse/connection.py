@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Collection, Generator, Iterator
-from functools import cache, cached_property
-from pathlib import Path
+from collections.abc import Collection, Generator, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -21,6 +20,7 @@ from encore.core.settings import duckdb_config
 from encore.core.stop_signals import stop_on_signal
 from encore.data.pairs import pairs_paths
 from encore.data.schemas import RATINGS, RATINGS_CONTRACT
+from encore.warehouse.queries import definition, load_query, queries_read
 from encore.warehouse.rating_columns import check_schema, read_schema
 from encore.warehouse.rating_layouts import (
     DEFAULT_SOURCE,
@@ -35,32 +35,12 @@ from encore.warehouse.ratings import Ratings
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
 PART_ROWS = 3_000_000
+#: A source and a rule; the source is None for all sources together, as in the queries.
+RuleKey = tuple[str | None, str]
 #: Rows per batch of a streamed result.
 STREAM_ROWS = 1_000_000
 #: Optional columns that name the run and the judge of a rating, with the options that select one.
 _SELECTION_OPTIONS = {"run_key": "--run", "judge": "--judge-name"}
-#: An installed wheel carries `sql/` inside the package; a checkout has it beside the package.
-_PACKAGE = Path(__file__).parent.parent
-_FOLDERS = (_PACKAGE / "sql", _PACKAGE.parent / "sql")
-
-
-@cache
-def load_query(name: str) -> str:
-    """Return the text of ``sql/<name>.sql``.
-
-    Raises:
-        InputError: There is no such query; the message lists the queries.
-    """
-    paths = query_paths()
-    if name not in paths:
-        raise InputError(f"query {name!r}: unknown; expected one of {', '.join(paths)}")
-    return paths[name].read_text(encoding="utf-8")
-
-
-def query_paths() -> dict[str, Path]:
-    """Return all files of `sql/`, by name and sorted."""
-    folder = next(folder for folder in _FOLDERS if folder.is_dir())
-    return {path.stem: path for path in sorted(folder.glob("*.sql"))}
 
 
 @contextlib.contextmanager
@@ -104,6 +84,8 @@ class Warehouse:
         #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
         self._view_condition: str | None = None
+        #: Views, macros and tables of the queries of `sql/` that exist.
+        self._created: set[str] = set()
         columns = self._open_input()
         if ratings.run_dir is None:  # a run's shards are of that run, and their values were checked
             self._select_rows("run_key", ratings.run, columns)
@@ -115,7 +97,46 @@ class Warehouse:
     def query(self, name: str) -> pa.Table:
         """Return the result of ``sql/<name>.sql`` over all rows."""
         self._set_view()
-        return self._fetch(load_query(name))
+        return self._fetch(self._prepare(name))
+
+    def rows_by_rule(self, name: str) -> dict[RuleKey, Mapping[str, Any]]:
+        """Return the rows of ``sql/<name>.sql`` by source and rule; source None is all together."""
+        return {(row["source"], row["rule_id"]): row for row in self.query(name).to_pylist()}
+
+    def names(self, column: str) -> pa.Array:
+        """Return the sources or rules in the order in which ``coded_ratings.sql`` numbers them.
+
+        Args:
+            column: ``source`` or ``rule_id``.
+        """
+        self._set_view()
+        self._prepare("coded_ratings")
+        rows = self._fetch(
+            f"select distinct {column} from rating_levels where {column} is not null order by all"  # noqa: S608 - our own text
+        )
+        return rows[column].combine_chunks()
+
+    def keep(self, name: str) -> None:
+        """Run ``sql/<name>.sql`` now; queries that read it then read these rows, not its view."""
+        self._set_view()
+        query = self._prepare(name)
+        with self._named_errors():
+            self._connection.execute(f'create temp table "{name}" as {query}')
+        self._created.add(name)
+
+    def keep_rows(self, name: str, rows: pa.Table) -> None:
+        """Let queries that read ``sql/<name>.sql`` read these rows, not its view."""
+        self._connection.register(name, rows)
+        self._created.add(name)
+
+    def outcome_counts(self, pair_ratings: pa.RecordBatch) -> pa.Table:
+        """Return the result of ``sql/outcome_counts.sql`` over ratings that stand side by side.
+
+        It may be called while a `stream` is read.
+        """
+        with self._named_errors(), self._connection.cursor() as cursor:
+            cursor.register("pair_ratings", pair_ratings)
+            return cursor.sql(load_query("outcome_counts")).to_arrow_table()
 
     def stream(
         self, name: str, *, order_by: str | None = None
@@ -129,7 +150,7 @@ class Warehouse:
             order_by: Column of the result to sort by; None keeps the order of the ratings.
         """
         self._set_view()
-        query = load_query(name)
+        query = self._prepare(name)
         if order_by is not None:
             query = f"from ({query}) order by {order_by}"
         with self._named_errors():
@@ -200,27 +221,25 @@ class Warehouse:
         key_P: Any = np.from_dlpack(keys["pair_key"].combine_chunks())  # `to_numpy` needs pandas
         return np.asarray(key_P, dtype=np.uint64)
 
-    def query_parts(self, name: str) -> Iterator[pa.Table]:
+    def query_parts(self, name: str, *, order_by: str = "all") -> Iterator[pa.Table]:
         """Yield the results of ``sql/<name>.sql`` over one part of the rows after another.
 
         All rows of a pair are in the same part, so the results of a query that groups by pair can
         be added up.
+
+        Args:
+            name: Name of the query.
+            order_by: Columns of the result to sort by.
         """
         num_parts = -(-self._num_rows // self._part_rows)
         for part in range(num_parts):
             condition = f"hash(pair_id::varchar) % {num_parts} = {part}"
             self._set_view(condition if num_parts > 1 else "true")
-            yield self._fetch(load_query(name))
+            yield self._fetch(f"from ({self._prepare(name)}) order by {order_by}")
 
     def rule_ids(self) -> tuple[str, ...]:
         """Return the ids of the rated rules, `in_order`."""
         return self.in_order(self.query("rule_ids")["rule_id"].to_pylist())
-
-    def source_names(self) -> list[str]:
-        """Return the sources in the order in which ``coded_ratings.sql`` numbers them."""
-        self._set_view()
-        names = self._fetch("select distinct source from ratings order by source")["source"]
-        return [str(name) for name in names.to_pylist()]
 
     def in_order(self, rule_ids: Collection[str]) -> tuple[str, ...]:
         """Return rules in the order of the rule set or the columns, then the others, sorted."""
@@ -387,6 +406,15 @@ class Warehouse:
                 f"from {self._relation} where {self._row_filter} and {condition}"
             )
         self._view_condition = condition
+
+    def _prepare(self, name: str) -> str:
+        """Create the views and macros that a query of `sql/` reads, and return its text."""
+        with self._named_errors():
+            for file in queries_read(name):
+                if file not in self._created:
+                    self._connection.execute(definition(file))
+                    self._created.add(file)
+        return load_query(name)
 
     def _fetch(self, sql: str, **parameters: Any) -> pa.Table:
         """Return the result of a query with named parameters."""

@@ -127,7 +127,7 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         InputError: A rating occurs more than once.
     """
     parts = []
-    for rows in warehouse.query_parts("pair_ratings"):
+    for rows in warehouse.query_parts("pair_ratings", order_by="source, pair_id, rule_id"):
         if pc.any(pc.greater(rows["num_repeats"], 0)).as_py():
             warehouse.refuse_repeats()
         parts.append(_pivot(rows, tuple(rule_ids)))

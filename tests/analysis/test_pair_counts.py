@@ -44,7 +44,7 @@ ORDERS: tuple[Order, ...] = (pair_by_pair, rule_by_rule, shuffled)
 
 def counted(ratings: pa.Table | Path, *, part_rows: int = 3_000_000) -> dict:
     with open_warehouse(open_ratings(ratings), part_rows=part_rows) as opened:
-        return count_pairs(opened, rule_ids=sorted(opened.rule_ids()))
+        return count_pairs(opened)
 
 
 # --- against other definitions --------------------------------------------------------------------

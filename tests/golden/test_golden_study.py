@@ -214,6 +214,8 @@ def test_tables_queries_and_columns_of_sql(golden_study):
     queries = {}
     for query in listed["queries"]:
         name = query["call"].replace("tau", "2") if query["call"] else query["name"]
+        if query["kind"] == "function":
+            name = f"(select unnest({name}) from (select 1 as wins, 1 as ties, 1 as losses))"  # noqa: S608
         queries[query["name"]] = columns_of(golden_study, name) | {"kind": query["kind"]}
     check_golden("sql-tables", {"types": types, "queries": queries})
 

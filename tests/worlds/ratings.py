@@ -255,7 +255,6 @@ def statistics_of_margins(margin_PR: NDArray[np.float64]) -> SourceStatistics:
         wins_R=wins_R,
         losses_R=losses_R,
         ties_R=ties_R,
-        num_nulls_R=np.zeros(num_rules, dtype=np.int64),
         sign_gram_RR=np.zeros((num_rules, num_rules), dtype=np.int64),
         margin_sums_B2RR=np.stack(
             [

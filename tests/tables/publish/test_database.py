@@ -46,7 +46,9 @@ def test_the_database_has_tables_with_the_rows_of_the_study(published, one_run):
 
 def test_every_query_gives_the_rows_that_it_gives_in_the_study(published, one_run):
     for file in query_files():
-        text = f"from {file.name}(2)" if file.call else f"from {file.name}"
+        arguments = {"macro": "(2)", "function": "(2, 1, 1)", "query": ""}[file.kind]
+        verb = "select" if file.kind == "function" else "from"
+        text = f"{verb} {file.name}{arguments}"
         expected = comparable(ask_in_study(one_run, text))
         assert comparable(ask(published, text)) == expected, file.name
         if not file.call:

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 
 from encore.tables.query_files import query_files
-from encore.warehouse.connection import load_query
+from encore.warehouse.queries import definition, queries_read
 from tests.reference import Row, rows_of
 from tests.worlds.ratings import random_table, ratings_table
 
 #: The queries that need only the five columns of a ratings table.
-QUERIES = [file.name for file in query_files() if file.reads == ("ratings",) and not file.call]
+QUERIES = [
+    file.name for file in query_files() if file.reads == ("ratings",) and file.kind == "query"
+]
 
 # One source, three rules. Rule a: chosen 0.9 beats 0.1, ties at 0.5, loses 0.1 : 0.9; one null.
 # Rule b: a loss on p1 and a win on p2. Rule c: constant, without a rating of one response of p2.
@@ -34,18 +36,18 @@ SMALL = [
 ]
 
 
-def run(name: str, **tables: pa.Table) -> list[dict[str, Any]]:
+def run(name: str, call: str | None = None, **tables: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a query, or of a call of a macro."""
     with duckdb.connect() as connection:
         for view, table in tables.items():
             connection.register(view, table)
-        return connection.sql(load_query(name)).to_arrow_table().to_pylist()
+        for view in (*queries_read(name), name):
+            connection.execute(definition(view))
+        return connection.sql(f"from {call or name}").to_arrow_table().to_pylist()
 
 
 def weights_at(tau: object, ratings: pa.Table) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
-        connection.register("ratings", ratings)
-        connection.execute(load_query("weights_at"))
-        return connection.sql(f"from weights_at({tau})").to_arrow_table().to_pylist()
+    return run("weights_at", f"weights_at({tau})", ratings=ratings)
 
 
 @pytest.fixture(params=range(3), scope="module")
