@@ -57,6 +57,10 @@ class LevelCodes:
 
 
 def rule_entropies(count_LR: _Counts) -> _Floats:
-    """Return the entropy in nats of each rule of a histogram, shape [R]; NaN without ratings."""
+    """Return the entropy in nats of each rule of a histogram, shape [R]; NaN without ratings.
+
+    It is for the many samples of pairs that intervals draw. A figure that is reported comes from
+    ``rule_statistics.sql``, which gives the same but for rounding.
+    """
     with np.errstate(invalid="ignore"):
         return np.asarray(entr(count_LR / count_LR.sum(axis=0)).sum(axis=0), dtype=np.float64)

@@ -18,13 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate
-from encore.analysis.level_codes import rule_entropies
 from encore.analysis.rater_agreement import (
     alpha_interval,
     kappa_interval,
     nearest_level,
     pearson_interval,
 )
+from encore.warehouse import entropies_by_rule
 
 _Floats = NDArray[np.float64]
 
@@ -96,6 +96,7 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
     rating_I = table["rating"].to_numpy().astype(np.float64)  # null becomes NaN
     level_L = np.unique(label_I)
     prompt_I = _prompts(table)
+    entropies = entropies_by_rule(table)
     rules = tuple(
         _rule_labels(
             str(rule),
@@ -103,6 +104,7 @@ def label_agreement(table: pa.Table) -> LabelAgreement:
             rating_I[rule_I == rule],
             prompt_I[rule_I == rule],
             level_L,
+            entropy_nats=entropies[rule],
         )
         for rule in dict.fromkeys(rule_I.tolist())
     )
@@ -142,13 +144,18 @@ def _prompts(table: pa.Table) -> NDArray[np.intp]:
 
 
 def _rule_labels(
-    rule_id: str, label_I: _Floats, rating_I: _Floats, prompt_I: NDArray[np.intp], level_L: _Floats
+    rule_id: str,
+    label_I: _Floats,
+    rating_I: _Floats,
+    prompt_I: NDArray[np.intp],
+    level_L: _Floats,
+    *,
+    entropy_nats: float | None,
 ) -> RuleLabels:
     is_rated_I = ~np.isnan(rating_I)
     prompt_I = prompt_I[is_rated_I]
     people_I, rated_I = label_I[is_rated_I], rating_I[is_rated_I]
     judged_I = nearest_level(rated_I, level_L)
-    counts = np.unique(rated_I, return_counts=True)[1]
     return RuleLabels(
         rule_id=rule_id,
         num_labels=len(label_I),
@@ -157,7 +164,7 @@ def _rule_labels(
         agreement=float((people_I == judged_I).mean()) if len(rated_I) else None,
         kappa=kappa_interval(people_I, judged_I, prompt_I),
         alpha=alpha_interval(np.stack([people_I, judged_I]), prompt_I),
-        entropy_nats=float(rule_entropies(counts[:, None])[0]) if len(rated_I) else None,
+        entropy_nats=entropy_nats,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.warehouse.connection import RuleKey, Warehouse, open_warehouse
+from encore.warehouse.connection import RuleKey, Warehouse, entropies_by_rule, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
 from encore.warehouse.ratings import (
     Ratings,
@@ -18,6 +18,7 @@ __all__ = [
     "RuleKey",
     "Scale",
     "Warehouse",
+    "entropies_by_rule",
     "is_rating_table",
     "open_compared_ratings",
     "open_ratings",

@@ -64,6 +64,21 @@ def open_warehouse(ratings: Ratings, *, part_rows: int = PART_ROWS) -> Iterator[
             yield Warehouse(connection, ratings, part_rows=part_rows)
 
 
+def entropies_by_rule(ratings: pa.Table) -> dict[str, float | None]:
+    """Return the entropy in nats of each rule's ratings, for a table that need not have pairs.
+
+    Args:
+        ratings: Columns ``source``, ``rule_id`` and ``rating``; all sources are pooled.
+    """
+    with duckdb.connect(config=duckdb_config()) as connection:
+        hide_progress_bar(connection)
+        connection.register("ratings", ratings)
+        for name in (*queries_read("rule_statistics"), "rule_statistics"):
+            connection.execute(definition(name))
+        query = "select rule_id, entropy_nats from rule_statistics where source is null"
+        return dict(connection.execute(query).fetchall())
+
+
 class Warehouse:
     """DuckDB database in memory with a view ``ratings``. Get one from `open_warehouse`.
 
@@ -121,7 +136,7 @@ class Warehouse:
         self._set_view()
         query = self._prepare(name)
         with self._named_errors():
-            self._connection.execute(f'create temp table "{name}" as {query}')
+            self._connection.execute(f'create or replace temp table "{name}" as {query}')
         self._created.add(name)
 
     def keep_rows(self, name: str, rows: pa.Table) -> None:

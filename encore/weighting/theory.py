@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from encore.analysis.correlation import pearson_r
 from encore.analysis.entropy import entropy_weights
-from encore.analysis.level_codes import LevelCodes, rule_entropies
 from encore.core.errors import InputError
-from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
+from encore.data.records import RESPONSES
+from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 
 # Suffixes: P pairs, R rules.
 
@@ -103,9 +104,13 @@ def theory(ratings: str | Path | Ratings | Any | None = None) -> Theory:
     Raises:
         InputError: Not a ratings table, or no pair that every rule rated fully.
     """
-    pairs = equal_entropy_example() if ratings is None else read_pairs_of(open_ratings(ratings))
+    opened = open_ratings(equal_entropy_example() if ratings is None else ratings)
+    with open_warehouse(opened) as warehouse:
+        pairs = read_pair_ratings(warehouse, rule_ids=warehouse.rule_ids())
+        statistics = warehouse.rows_by_rule("rule_statistics")
+    entropies = [statistics[None, rule_id]["entropy_nats"] for rule_id in pairs.rule_ids]
     num_pairs = pairs.complete().num_pairs
-    rules = theory_rules(pairs)
+    rules = theory_rules(pairs, np.array(entropies, dtype=np.float64))
     learned_R = np.array([rule.learned_weights[-1] for rule in rules])
     return Theory(
         num_pairs=num_pairs,
@@ -118,7 +123,7 @@ def theory(ratings: str | Path | Ratings | Any | None = None) -> Theory:
     )
 
 
-def theory_rules(pairs: PairRatings) -> tuple[TheoryRule, ...]:
+def theory_rules(pairs: PairRatings, entropy_R: _Floats) -> tuple[TheoryRule, ...]:
     """Return each rule's gradients at and near zero, its learned weights, its entropy and weight.
 
     The theorem's margin is a sum over all rules, so only pairs count whose two responses every rule
@@ -136,7 +141,6 @@ def theory_rules(pairs: PairRatings) -> tuple[TheoryRule, ...]:
             "such rules out of the ratings or rate the missing responses"
         )
     near_zero_R = np.random.default_rng(0).normal(scale=NEAR_ZERO_SD, size=margin_PR.shape[1:])
-    entropy_R = rule_entropies(LevelCodes.from_ratings(pairs.rating_2PR).histogram())
     tie_R = (margin_PR == 0).mean(axis=0)
     # With random signs the sum of margins has mean 0, and its variance is the sum of squares.
     spread_R = np.linalg.norm(margin_PR, axis=0)
@@ -201,8 +205,10 @@ def gradient_descent(margin_PR: _Floats, *, steps: Sequence[int] = STEPS) -> _Fl
     return np.stack(recorded)
 
 
-def equal_entropy_example() -> PairRatings:
+def equal_entropy_example() -> pa.Table:
     """Return 500 pairs under three rules: two with uniform ratings, one with 0.5 throughout.
+
+    The table has a row for each response, and a column for each rule.
 
     Both uniform rules give each of the levels 0, 0.1, … 0.9 to a tenth of the responses. The
     perfect rule always gives the chosen response 0.5 more. The random rule has all combinations of
@@ -212,13 +218,17 @@ def equal_entropy_example() -> PairRatings:
     index_P = np.arange(500)
     level_P = index_P % 5 / 10
     half_P = np.full(len(index_P), 0.5)
-    chosen_PR = np.stack([level_P + 0.5, index_P // 5 % 10 / 10, half_P], axis=1)
-    rejected_PR = np.stack([level_P, index_P // 50 / 10, half_P], axis=1)
-    return PairRatings(
-        rule_ids=("uniform-and-perfect", "uniform-and-random", "constant"),
-        source_P=np.full(len(index_P), "synthetic", dtype=object),
-        pair_id_P=np.array([f"pair-{index:03d}" for index in index_P], dtype=object),
-        # Two decimals, as judges give: levels must not differ in their last bits.
-        chosen_PR=np.round(chosen_PR, 2),
-        rejected_PR=np.round(rejected_PR, 2),
+    ratings = {
+        "uniform-and-perfect": (level_P + 0.5, level_P),
+        "uniform-and-random": (index_P // 5 % 10 / 10, index_P // 50 / 10),
+        "constant": (half_P, half_P),
+    }
+    return pa.table(
+        {
+            "pair_id": [f"pair-{index:03d}" for index in index_P] * len(RESPONSES),
+            "source": ["synthetic"] * len(RESPONSES) * len(index_P),
+            "response": np.repeat(RESPONSES, len(index_P)),
+            # Two decimals, as judges give: levels must not differ in their last bits.
+            **{rule_id: np.round(np.concatenate(pair), 2) for rule_id, pair in ratings.items()},
+        }
     )
