@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.analysis.analyze import analyze
+from encore.analysis.level_codes import LevelCodes, rule_entropies
+from encore.analysis.statistics import TIE_POLICIES, Accuracy
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.weigh import weigh_rules, weights
 from tests.golden.command_line import encore
 from tests.reference import reference_analysis, reference_margin_sds, reference_weights, rows_of
 from tests.worlds.ratings import random_table, table_of, write_odd_files
 from tests.worlds.studies import rules_of, write_rating_run
+
+OUTCOMES = ("num_pairs", "tie_rate", *(f"{policy}_accuracy" for policy in TIE_POLICIES))
+#: Queries that have figures of an analysis, and which.
+QUERIES = {
+    "rule_statistics": ("entropy_nats", "num_levels", "num_ratings", "num_unparsed", "top_level"),
+    "entropy_accuracy": ("entropy_nats", "num_levels", "num_ratings", "coverage", *OUTCOMES),
+    "rule_outcomes": OUTCOMES,
+    "rule_accuracy": OUTCOMES,
+    "weights_at(2)": ("entropy_nats",),
+    "tie_rates": ("num_pairs", "tie_rate"),
+}
 
 
 def assert_agrees(figure: Any, expected: Any, path: str) -> None:
@@ -85,23 +99,26 @@ def test_the_figures_of_sql_and_of_a_verdict_are_the_same_numbers(tmp_path):
     write_rating_run(tmp_path / "study", table, rules=rules_of(rule_ids))
     loose = tmp_path / "loose.parquet"
     pq.write_table(table.take(pa.array(rng.permutation(table.num_rows))), loose)
-    spreads, outcomes = (
-        {
-            (row["source"] or "all", row["rule_id"]): row
-            for row in encore("sql", tmp_path / "study", "--query", query, "--json").json
-        }
-        for query in ("rule_statistics", "entropy_accuracy")
-    )
+    rows_of_query = {}
+    for query in QUERIES:
+        rows = encore("sql", tmp_path / "study", f"from {query}", "--json").json
+        rows_of_query[query] = {(row.get("source") or "all", row["rule_id"]): row for row in rows}
     for path in (tmp_path / "study", loose):
         rules = encore("analyze", path, "--by-source", "--json").json["rules"]
-        assert len(rules) == len(spreads) == len(outcomes) == 9
+        assert len(rules) == len(rows_of_query["entropy_accuracy"]) == 9
         for rule in rules:
-            spread, outcome = (
-                rows[rule["source"], rule["rule_id"]] for rows in (spreads, outcomes)
-            )
-            for name in ("entropy_nats", "num_levels", "num_ratings", "num_unparsed", "top_level"):
-                assert rule[name] == spread[name]
-            for name in ("num_pairs", "tie_rate", "coverage"):
-                assert rule[name] == outcome[name]
-            for policy, accuracy in rule["accuracy"].items():
-                assert accuracy == outcome[f"{policy}_accuracy"]
+            figures = rule | {f"{name}_accuracy": share for name, share in rule["accuracy"].items()}
+            for query, names in QUERIES.items():
+                row = rows_of_query[query].get((rule["source"], rule["rule_id"]), figures)
+                assert {name: row[name] for name in names} == {
+                    name: figures[name] for name in names
+                }
+    # numpy's definitions, for resampled and for composed ratings.
+    entropies = rule_entropies(LevelCodes.from_ratings(rating_2PR).histogram())
+    for rule_id, entropy in zip(rule_ids, entropies, strict=True):
+        row = rows_of_query["rule_outcomes"]["all", rule_id]
+        counts = {name: row[f"num_{name}"] for name in ("wins", "ties", "losses")}
+        accuracy = dataclasses.asdict(Accuracy.from_counts(**counts))
+        assert accuracy == {name: row[f"{name}_accuracy"] for name in accuracy}
+        expected = rows_of_query["rule_statistics"]["all", rule_id]["entropy_nats"]
+        assert entropy == pytest.approx(expected, rel=1e-14)
