@@ -21,6 +21,7 @@ from encore.tables.data_card import data_set_card
 from encore.tables.publication import Publication, run_facts
 from encore.tables.study_database import StudyDatabase, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables
+from encore.warehouse.queries import load_query
 
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
@@ -102,12 +103,7 @@ def _num_pairs_of_source(database: StudyDatabase, tables: StudyTables) -> dict[s
     Raises:
         InputError: The study no longer has the text of a rated pair.
     """
-    rows = database.fetch(
-        "select rated.source, count(*) as num_rated, count(pairs.pair_id) as num_found "
-        "from (select distinct source, pair_id from ratings) as rated "
-        "left join pairs on pairs.source = rated.source and pairs.pair_id = rated.pair_id "
-        "group by rated.source order by rated.source"
-    ).to_pylist()
+    rows = database.fetch(load_query("rated_pairs")).to_pylist()
     for row in rows:
         if row["num_found"] < row["num_rated"]:
             raise InputError(

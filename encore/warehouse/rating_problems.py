@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from encore.core.errors import InputError
 from encore.core.number_text import first_names
 from encore.data.records import RESPONSES
 from encore.data.schemas import RATINGS_CONTRACT
+from encore.warehouse.queries import load_query
 
 #: Ratings that lie so little outside [0, 1] are not on another scale.
 _ROUNDING = 0.01
@@ -50,36 +51,29 @@ def invalid_row_error(
 
 def _range_problem(fetch: Fetch, *, low: float, high: float, is_wide: bool) -> tuple[str, str]:
     """Return the problem of ratings outside their scale, and what to do."""
-    (row,) = fetch(
-        "select min(rating) as low, max(rating) as high, count(*) as num_ratings, "
-        "count(*) filter (rating not between 0 and 1) as num_outside "
-        "from ratings where isfinite(rating)"
-    ).to_pylist()
-    least, most = (low + row[end] * (high - low) for end in ("low", "high"))
-    problem = (
-        f"{row['num_outside']:,} of {row['num_ratings']:,} ratings are not in [{low:g}, {high:g}], "
-        "e.g."
+    ranges = fetch(load_query("rule_ranges")).to_pylist()
+    ends_of_all = min(row["low"] for row in ranges), max(row["high"] for row in ranges)
+    least, most = (low + end * (high - low) for end in ends_of_all)
+    num_outside, num_ratings = (
+        sum(row[name] for row in ranges) for name in ("num_outside", "num_ratings")
     )
+    problem = f"{num_outside:,} of {num_ratings:,} ratings are not in [{low:g}, {high:g}], e.g."
     advice = f"ratings run from {least:g} to {most:g}"
     if least >= -_ROUNDING and most <= 1 + _ROUNDING:
         return problem, f"{advice}: round them to [0, 1]"
     ends = f"{math.floor(least)},{math.ceil(most)}"
     option = f"--scale{'=' if least < 0 else ' '}{ends}"  # a value may not begin with a hyphen
     return problem, (
-        f"{advice}{_rules_outside(fetch, is_wide=is_wide)}; if that is their scale, name its ends "
+        f"{advice}{_rules_outside(ranges, is_wide=is_wide)}; if that is their scale, name its ends "
         f"with {option} (in Python scale=({ends.replace(',', ', ')})), which maps it to [0, 1]; "
         "else correct them"
     )
 
 
-def _rules_outside(fetch: Fetch, *, is_wide: bool) -> str:
+def _rules_outside(ranges: Sequence[Mapping[str, Any]], *, is_wide: bool) -> str:
     """Return the rules that have all ratings outside the scale, unless every rule has some."""
-    rows = fetch(
-        "select rule_id, bool_or(rating not between 0 and 1) as is_outside "
-        "from ratings where isfinite(rating) group by 1 order by 1"
-    ).to_pylist()
     inside, outside = (
-        [row["rule_id"] for row in rows if row["is_outside"] is is_outside]
+        [row["rule_id"] for row in ranges if (row["num_outside"] > 0) is is_outside]
         for is_outside in (False, True)
     )
     if not inside:
