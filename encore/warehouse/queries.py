@@ -37,9 +37,9 @@ def query_paths() -> dict[str, Path]:
 @cache
 def queries_read(name: str) -> tuple[str, ...]:
     """Return the files of `sql/` that a query reads, each after those that it reads itself."""
-    words = {*re.findall(r"\w+", _COMMENT.sub("", load_query(name)))}
-    names = [other for other in query_paths() if other in words and other != name]
-    return tuple(dict.fromkeys(file for other in names for file in (*queries_read(other), other)))
+    identifiers = {*re.findall(r"\w+", _COMMENT.sub("", load_query(name)))}
+    queries = [query for query in query_paths() if query in identifiers and query != name]
+    return tuple(dict.fromkeys(read for query in queries for read in (*queries_read(query), query)))
 
 
 def definition(name: str) -> str:
