@@ -393,7 +393,7 @@ def test_a_published_study(golden_study, tmp_path):
     column_types: dict[str, dict[str, str]] = {}
     for table, column, data_type in tables:
         if table == "other_ratings":
-            continue  # it has the columns of all_ratings
+            continue  # a view that only judge_comparison uses
         column_types.setdefault(table, {})[column] = data_type
     seen = {
         "files": sorted(path.relative_to(dataset).as_posix() for path in dataset.rglob("*.*")),

@@ -107,7 +107,7 @@ def test_the_chosen_run_and_all_other_runs_are_published(two_runs, tmp_path):
     assert ask(out, count + "ratings") == [(NUM_RATINGS, 1, "two")]
     assert ask(out, count + "other_ratings") == [(NUM_RATINGS, 1, "one")]
     assert ask(out, count + "all_ratings") == [(2 * NUM_RATINGS, 2, "two")]
-    assert len(ask(out, "from tie_rates")) == 2 * NUM_RULES
+    assert len(ask(out, "from judge_comparison")) == NUM_RULES
 
 
 def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(
@@ -120,7 +120,7 @@ def test_the_command_publishes_an_incomplete_run_as_study_duckdb_with_code_3(
     assert result.code == 3
     assert "1 of 3 shards missing" in result.error
     database = Path("study.duckdb")
-    assert ask(database, "select count(*) from shards where state = 'missing'") == [(1,)]
+    assert ask(database, "select num_missing from shard_status") == [(1,)]
     report = json.loads(result.out)
     assert report["dataset"] is None
     assert report["database"]["path"] == "study.duckdb"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import duckdb
@@ -56,16 +56,36 @@ def random_rows(request: pytest.FixtureRequest) -> tuple[pa.Table, list[Row]]:
     return table, rows_of(table)
 
 
+def margins_of(rows: list[Row]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return chosen - rejected by (source, pair) and by rule, if the rule rated both responses."""
+    ratings = {(s, p, rule, response): x for p, s, response, rule, x in rows}
+    margins: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for (source, pair, rule, response), chosen in ratings.items():
+        rejected = ratings.get((source, pair, rule, "rejected"))
+        if response == "chosen" and chosen is not None and rejected is not None:
+            margins[source, pair][rule] = chosen - rejected
+    return margins
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_query_of_no_rows_is_empty(name):
     assert run(name, ratings=ratings_table([])) == []
 
 
-def test_levels_are_counted_as_by_numpy(random_rows):
+def test_the_histogram_agrees_with_numpy(random_rows):
     table, rows = random_rows
-    counts = Counter((where, r, x) for _, s, _, r, x in rows for where in (s, None))
-    levels = run("rating_levels", ratings=table)
-    assert {tuple(row.values())[:3]: row["num_rows"] for row in levels} == dict(counts)
+    counts = Counter(
+        (where, r, x) for _, s, _, r, x in rows if x is not None for where in (s, None)
+    )
+    totals: Counter[Any] = Counter()
+    for (where, rule, _), count in counts.items():
+        totals[where, rule] += count
+    histogram = run("rule_histogram", ratings=table)
+    assert len(histogram) == len(counts)
+    for row in histogram:
+        key = (row["source"], row["rule_id"], row["rating"])
+        assert row["num_ratings"] == counts[key]
+        assert row["share"] == pytest.approx(counts[key] / totals[key[:2]], abs=1e-15)
 
 
 def test_weights_are_the_softmax_of_entropy_and_effects_their_spread():
@@ -139,6 +159,50 @@ def test_a_tie_of_a_head_counts_one_half_or_as_a_miss():
 # --- pairs ----------------------------------------------------------------------------------------
 
 
+def test_disagreements_agree_with_numpy(random_rows):
+    table, rows = random_rows
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for (source, _), margins in margins_of(rows).items():
+        for rule_ids in itertools.combinations(sorted(margins), 2):
+            first, second = (np.sign(margins[rule_id]) for rule_id in rule_ids)
+            tie = "both_tied" if first == second == 0 else "one_tied"
+            kind = {1.0: "agreed", -1.0: "opposed"}.get(float(first * second), tie)
+            for where in (source, None):
+                expected[where, *rule_ids, kind] += 1
+    disagreements = run("rule_disagreements", ratings=table)
+    kinds = ("agreed", "opposed", "both_tied", "one_tied")
+    counted = {
+        (row["source"], row["rule_id"], row["other_rule_id"], kind): row[f"num_{kind}"]
+        for row in disagreements
+        for kind in kinds
+    }
+    assert {key: count for key, count in counted.items() if count} == dict(expected)
+    for row in disagreements:
+        assert row["num_pairs"] == sum(row[f"num_{kind}"] for kind in kinds)
+        untied = row["num_agreed"] + row["num_opposed"]
+        share = row["num_opposed"] / untied if untied else None
+        assert row["opposed_share"] == (share if share is None else pytest.approx(share))
+
+
+def test_controversy_is_the_share_of_opposed_pairs_of_rules(random_rows):
+    table, rows = random_rows
+    expected = {}
+    for key, margins in margins_of(rows).items():
+        pairs = list(itertools.combinations(margins.values(), 2))
+        if opposed := sum(first * second < 0 for first, second in pairs):
+            tied = sum(margin == 0 for margin in margins.values())
+            spread = max(margins.values()) - min(margins.values())
+            expected[key] = (opposed / len(pairs), spread, len(margins), tied)
+    controversial = run("controversial_pairs", ratings=table)
+    assert len(controversial) == len(expected)
+    names = ("controversy", "margin_range", "num_rules", "num_tied")
+    for row in controversial:
+        values = expected[row["source"], row["pair_id"]]
+        assert [row[name] for name in names] == pytest.approx(values, abs=1e-12)
+    order = [(-row["controversy"], -row["margin_range"]) for row in controversial]
+    assert order == sorted(order)
+
+
 def test_nulls_and_the_ends_of_the_scale_are_valid_and_repeated_ratings_are_listed():
     rows = [("p", "s", "chosen", "r", x) for x in (None, 0.0, 1.0)]
     assert run("invalid_ratings", ratings=ratings_table(rows)) == []
@@ -177,6 +241,41 @@ def all_ratings() -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
+def test_null_ratings_are_counted_by_reason(all_ratings):
+    keys = ("run_key", "source", "rule_id", "null_reason")
+    nulls = Counter(
+        tuple(row[key] for key in keys) for row in all_ratings.to_pylist() if row["rating"] is None
+    )
+    counts = run("null_ratings", all_ratings=all_ratings)
+    assert {tuple(row[key] for key in keys): row["num_nulls"] for row in counts} == dict(nulls)
+    # 12 pairs of two responses each: 24 rows per run, source and rule.
+    assert all(row["share"] == pytest.approx(row["num_nulls"] / 24) for row in counts)
+
+
+def test_judges_are_compared_on_responses_that_both_rated(all_ratings):
+    rated = all_ratings.to_pandas().dropna(subset="rating")
+    keys = ["rule_id", "source", "pair_id", "response"]
+    twice = rated.merge(rated, on=keys, suffixes=("", "_other"))
+    shared = dict(list(twice.groupby(["run_key", "run_key_other", "rule_id"])))
+    comparison = run("judge_comparison", all_ratings=all_ratings)
+    assert len(comparison) == 3 * 3  # three pairs of runs, three rules
+    for row in comparison:
+        responses = shared[row["run_key"], row["other_run_key"], row["rule_id"]]
+        x, y = responses["rating"], responses["rating_other"]
+        assert row["run_key"] < row["other_run_key"]
+        assert row["judge"] == f"judge {row['run_key'][-1]}"
+        assert row["num_ratings"] == len(responses)
+        expected = {
+            "mean_rating": x.mean(),
+            "other_mean_rating": y.mean(),
+            "agreement": np.mean(x == y),
+            "mean_absolute_difference": np.abs(x - y).mean(),
+        }
+        assert {name: row[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+        r = None if row["rule_id"] == "constant" else pytest.approx(np.corrcoef(x, y)[0, 1])
+        assert row["rating_r"] == r
+
+
 def test_ties_are_counted_by_run_and_rule(all_ratings):
     rated = all_ratings.to_pandas()
     rated["expected_rating"] = rated["rating"].where(rated["run_key"] == "run-1")
@@ -193,3 +292,23 @@ def test_ties_are_counted_by_run_and_rule(all_ratings):
         assert row["tie_rate"] == pytest.approx(ties.mean()[key])
         expected = pytest.approx(row["tie_rate"]) if row["run_key"] == "run-1" else None
         assert row["expected_tie_rate"] == expected
+
+
+def test_shards_are_counted_by_state():
+    runs = pa.table({"run_key": ["k", "new"], "judge": ["j", "j"]})
+    states = ["done", "missing", "done", "damaged", "failed", "missing"]
+    shards = pa.table(
+        {
+            "run_key": ["k"] * 6 + ["new"],
+            "shard": [0, 1, 2, 3, 4, 5, 0],
+            "state": [*states, "missing"],
+            "num_ratings": pa.array([90, None, 95, None, None, None, None], pa.int64()),
+            "num_nulls": pa.array([10, None, 5, None, None, None, None], pa.int64()),
+        }
+    )
+    old, new = run("shard_status", runs=runs, shards=shards)
+    names = ("num_shards", "num_done", "num_missing", "num_damaged", "num_failed")
+    assert [old[name] for name in names] == [6, 2, 2, 1, 1]
+    assert (old["num_ratings"], old["num_nulls"]) == (185, 15)
+    assert old["open_shards"] == [1, 3, 4, 5]
+    assert (new["num_done"], new["num_ratings"], new["open_shards"]) == (0, 0, [0])
