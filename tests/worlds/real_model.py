@@ -49,10 +49,10 @@ def model_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"encore-smollm2-{digest}"
     with file_lock(folder.with_suffix(".lock")):
         if not folder.exists():
-            made = folder.with_suffix(".made")
-            shutil.rmtree(made, ignore_errors=True)
-            _dequantise(file, made)
-            made.rename(folder)
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            _dequantise(file, partial)
+            partial.rename(folder)
     return folder
 
 
