@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from encore.exports.guard import guard as guard
     from encore.exports.write_export import export_model
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
+    from encore.judges.server_options import ServerOptions as ServerOptions
     from encore.model.open_model import open_reward_model as open_reward_model
     from encore.rating.rating_options import PlanRateConfig as PlanRateConfig
     from encore.rating.rating_options import RatingConfig as RatingConfig
@@ -85,6 +86,7 @@ _WHERE = {
     "RatingRunOptions": "encore.rating.rating_options.RatingRunOptions",
     "RunOptions": "encore.runs.run_options.RunOptions",
     "ScoringConfig": "encore.scoring.scoring_options.ScoringConfig",
+    "ServerOptions": "encore.judges.server_options.ServerOptions",
     "TrainingRunConfig": "encore.training.training_options.TrainingRunConfig",
     "analyze": "encore.analysis.analyze.analyze",
     "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",

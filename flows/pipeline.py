@@ -135,7 +135,8 @@ def main(
 
     Example: python -m flows.pipeline --recipe demo --out demo-recipe
     """
-    set_values = config.model_dump(exclude_unset=True)
+    rating = config.rating.set_options()
+    set_values = config.model_dump(exclude_unset=True) | {"rating": rating}
     if config.recipe is None:
         flow_config = _pipeline_config(config, set_values)
         run_flow(pipeline, config=flow_config, attempts=attempts, tracking=tracking)
@@ -143,7 +144,7 @@ def main(
     for name in sorted(_recipes_own_options(config)):
         option_name = "SOURCE" if name == "sources" else f"--{name.replace('_', '-')}"
         raise UsageError(f"{option_name} is the recipe's to say; leave it out")
-    changes = {"rating": set_values.get("rating", {})}
+    changes = {"rating": rating}
     if config.benchmark_data is not None:
         changes["benchmark"] = {"pairs": {"data": config.benchmark_data}}
     result = run_flow(

@@ -113,7 +113,7 @@ def _pool_judge(
     servers = PoolServers(
         config=config, num_servers=num_pool_servers(how.engines), keep_minutes=options.keep_minutes
     )
-    judge = ServedJudge(config, servers=servers)
+    judge = ServedJudge(config, config.server(how), servers=servers)
     table = EngineTable(study)
     show_engines = partial(table.show, lambda: servers.rows(judge.server_rows()))
     servers.show = show_engines

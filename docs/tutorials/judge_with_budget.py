@@ -65,10 +65,8 @@ encore.ingest({"mine": pairs}, out="api-study")
 # request costs 0.00022, all of them 0.22. The budget is 0.05.
 
 # %%
-config = encore.RatingConfig(
-    judge=encore.JudgeConfig(model="stand-in", backend="http", base_url=url)
-)
-how = encore.RatingRunOptions(budget=0.05, price_input=1.0, price_output=5.0)
+config = encore.RatingConfig(judge=encore.JudgeConfig(model="stand-in", backend="http"))
+how = encore.RatingRunOptions(base_url=url, budget=0.05, price_input=1.0, price_output=5.0)
 rated = encore.rate("api-study", config, how)
 print(f"{Service.num_requests} requests, {Service.num_requests * 0.00022:.4f} of 0.05 spent")
 

@@ -17,6 +17,7 @@ from encore.cli.output import (
 from encore.core.command_parser import JsonOption, command
 from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import say, say_next, terminal_reporter
+from encore.judges.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from encore.benchmarks.judging.run_judge import JudgeReport
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @command
-def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
+def judge(config: JudgeBenchmarkConfig, how: ServerOptions, *, json: JsonOption = False) -> None:
     """Have a language model judge a benchmark's pairs, each in both orders.
 
     It reports the accuracy with its interval (a missing verdict counts one half, as in
@@ -46,7 +47,7 @@ def judge(config: JudgeBenchmarkConfig, *, json: JsonOption = False) -> None:
     if config.weights_from is not None:
         warn_of_unused(weighing, used=scheme.options, who=f"scheme {scheme.name}")
     with terminal_reporter() as reporter:
-        report = judge_benchmark(config, reporter=reporter)
+        report = judge_benchmark(config, how, reporter=reporter)
     synthetic = report.synthetic
     show_result(report, _accuracy(report), report.notes, synthetic=synthetic, as_json=json)
     if report.single_order_score is not None:

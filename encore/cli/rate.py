@@ -51,7 +51,8 @@ def rate(
 
     _refuse_combinations(config, how, batch, check)
     opened = open_study(study)
-    judge = BatchJudge(config.judge) if batch.batch_file or batch.batch_results else None
+    is_in_files = batch.batch_file or batch.batch_results
+    judge = BatchJudge(config.judge, how) if is_in_files else None
     with terminal_reporter() as reporter:
         run = open_run(opened, config, how, judge=judge)
         checked = None

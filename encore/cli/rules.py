@@ -22,6 +22,7 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted, number, sentence
 from encore.core.terminal import print_json, say, terminal_reporter, warn
 from encore.data.study_options import StudyArgument
+from encore.judges.server_options import ServerOptions
 from encore.rating.rating_options import EngineOptions
 from encore.rules.probe_variants import PLANTED
 from encore.rules.rules_options import (
@@ -140,7 +141,9 @@ def _findings_by_rule(report: LintReport) -> Iterator[str]:
 
 
 @command
-def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False) -> None:
+def rules_rate_importance(
+    config: ImportanceConfig, how: ServerOptions, *, json: JsonOption = False
+) -> None:
     """Rate how important and commonly applicable each rule is, by a judge and by people.
 
     One folder holds the ratings of several judges and people for one pool: run the command once
@@ -154,7 +157,7 @@ def rules_rate_importance(config: ImportanceConfig, *, json: JsonOption = False)
     from encore.rules.importance import rate_importance
 
     with terminal_reporter() as reporter:
-        report = rate_importance(config, reporter=reporter)
+        report = rate_importance(config, how, reporter=reporter)
     if json:
         _print_without_none(report)
     num_rules = counted(report.num_rules, "rule")
@@ -202,7 +205,7 @@ def rules_select(config: SelectConfig, *, json: JsonOption = False) -> None:
 
 
 @command
-def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
+def rules_draft(config: DraftConfig, how: ServerOptions, *, json: JsonOption = False) -> None:
     """Let a judge write the four texts of each principle as a draft, or accept drafts.
 
     A rule that has all four texts does not change. A reply that is not the four texts as JSON is
@@ -223,7 +226,7 @@ def rules_draft(config: DraftConfig, *, json: JsonOption = False) -> None:
         say(f"{config.pool}: {counted(len(accepted), 'draft')} accepted")
         return
     with terminal_reporter() as reporter:
-        report = draft_rules(config, reporter=reporter)
+        report = draft_rules(config, how, reporter=reporter)
     if json:
         _print_without_none(report)
     if report.judge is not None:

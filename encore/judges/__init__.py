@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
+from encore.judges.server_options import ServerOptions
+
 if TYPE_CHECKING:
     from encore.judges.base import Judge
     from encore.judges.judge_options import JudgeConfig
@@ -17,23 +19,30 @@ BACKENDS = {
 }
 
 
-def open_judge(config: JudgeConfig) -> Judge:
+def open_judge(config: JudgeConfig, how: ServerOptions = ServerOptions()) -> Judge:
     """Open the judge that a config describes. Its weights are loaded by the first reply.
 
+    Args:
+        config: Judge to open.
+        how: Address of the judge's server, if it is on one, and how it is asked.
+
     Raises:
-        EncoreError: The model has no usable weights, tokenizer or chat template, or the
-            backend's packages are missing.
+        EncoreError: The model has no usable weights, tokenizer or chat template, the backend's
+            packages are missing, or the judge cannot be on that server.
     """
+    server = config.server(how)
     module, name = BACKENDS[config.backend]
-    judge: Judge = getattr(import_module(module), name)(config)
+    backend = getattr(import_module(module), name)
+    judge: Judge = backend(config, server) if config.backend == "http" else backend(config)
     return judge
 
 
-def open_engines(config: JudgeConfig, engines: int | Literal["auto"]) -> Judge:
+def open_engines(config: JudgeConfig, how: ServerOptions, engines: int | Literal["auto"]) -> Judge:
     """Open a judge with several engines, which are vLLM servers that it starts on this machine.
 
     Args:
-        config: Options of the judge.
+        config: Judge of every engine.
+        how: Way in which each server is asked.
         engines: Number of engines. ``auto``: as many as there are groups of GPUs. A single one is
             in this process.
 
@@ -44,8 +53,8 @@ def open_engines(config: JudgeConfig, engines: int | Literal["auto"]) -> Judge:
 
     shares = engine_environments(engines, config.num_devices)
     if len(shares) == 1:
-        return open_judge(config)
+        return open_judge(config, how)
     from encore.judges.served_judge import ServedJudge
     from encore.judges.vllm_servers import LocalServers
 
-    return ServedJudge(config, servers=LocalServers(shares=shares))
+    return ServedJudge(config, config.server(how), servers=LocalServers(shares=shares))

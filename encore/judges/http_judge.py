@@ -44,10 +44,10 @@ from encore.judges.http_protocol import (
     ServerAwayError,
     UnreadableAnswerError,
 )
-from encore.judges.http_server import host_of
 from encore.judges.http_servers import HttpServers
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_model import ServedModel
+from encore.judges.server_options import ServerOptions
 from encore.judges.token_usage import LearnedTokens, checked_usage, request_size
 
 logger = logging.getLogger(__name__)
@@ -101,22 +101,22 @@ class HttpJudge:
     #: True if `set_servers` replaces servers while the judge is at work.
     servers_change = False
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, how: ServerOptions) -> None:
         """Load the tokenizer; nothing is sent to a server yet."""
-        self.config = config
+        self.config, self.how = config, how
         self.tokenizer: ChatTokenizer | None = None
         if config.tokenizer is not None:
             self.tokenizer = load_tokenizer(_TOKENIZER.find(config.tokenizer, needs_weights=False))
         self._lock = threading.RLock()
         self._servers: HttpServers | None = None
-        self._model = ServedModel(config=config, tokenizer=self.tokenizer)
+        self._model = ServedModel(config=config, how=how, tokenizer=self.tokenizer)
         self._learned_tokens = LearnedTokens()
         self._choice_field = CHOICE_FIELDS[0]
 
     @property
     def num_engines(self) -> int:
         """Number of servers that reply at the same time."""
-        return len(self.config.base_urls)
+        return len(self.how.base_urls)
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -134,7 +134,7 @@ class HttpJudge:
         return JudgeIdentity(
             backend="http",
             name=config.model.rstrip("/").rpartition("/")[2] if is_path else config.model,
-            revision=config.revision or host_of(config),
+            revision=config.revision or self.how.host,
             dtype="as served",
             chat_template_sha256="" if tokenizer is None else tokenizer.template_sha256,
             frozen_date="" if tokenizer is None else FROZEN_DATE,
@@ -223,11 +223,10 @@ class HttpJudge:
             if self._servers is not None:
                 return
             if self.is_remote:
-                logger.warning(
-                    "judge %s: texts are sent to %s", self.config.model, host_of(self.config)
-                )
+                logger.warning("judge %s: texts are sent to %s", self.config.model, self.how.host)
             servers = HttpServers(
-                self.config,
+                self.config.model,
+                self.how,
                 num_servers=self.num_engines,
                 may_change=self.servers_change,
                 check=self._model.check_server,
@@ -291,7 +290,7 @@ class HttpJudge:
 
         on_progress(0)
         try:
-            num_tasks = min(len(prompts), self.config.concurrency * self.num_engines)
+            num_tasks = min(len(prompts), self.how.concurrency * self.num_engines)
             servers.run(_in_tasks(send_requests, num_tasks), on_tick=report)
         finally:
             pass_replies_on()
@@ -403,7 +402,7 @@ class HttpJudge:
             try:
                 return await self._reply_to_batch(request, max_answers=max_answers)
             except ServerAwayError:
-                can_wait = self.config.wait_for_server > 0
+                can_wait = self.how.wait_for_server > 0
                 if not (can_wait and await request.servers.wait_until_back(probe)):
                     raise
         return await self._reply_to_batch(request, max_answers=max_answers)

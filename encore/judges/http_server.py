@@ -23,8 +23,8 @@ from encore.judges.http_protocol import (
     UnreadableAnswerError,
     first_words,
 )
-from encore.judges.judge_options import JudgeConfig
 from encore.judges.redaction import Redactor
+from encore.judges.server_options import ServerOptions
 
 try:
     import httpx2
@@ -48,12 +48,6 @@ _PROMPT_STATUSES = (400, 413, 422)
 #: Statuses of a gateway whose server is away.
 _AWAY_STATUSES = (502, 503, 504)
 _Result = TypeVar("_Result")
-
-
-def host_of(config: JudgeConfig) -> str:
-    """Return the host that texts are sent to, or the hosts, separated by commas."""
-    hosts = (str(urlsplit(url).hostname) for url in config.base_urls)
-    return ", ".join(dict.fromkeys(hosts))
 
 
 class _BoundedClient(openai.DefaultAsyncHttpxClient):
@@ -149,33 +143,32 @@ class HttpServer:
         url: Address, to which the paths of requests are appended.
     """
 
-    def __init__(self, config: JudgeConfig, url: str, *, is_only_one: bool) -> None:
+    def __init__(self, model: str, how: ServerOptions, url: str, *, is_only_one: bool) -> None:
         """Send nothing yet.
 
         Args:
-            config: Options with the judge's name, key and time limit of a request.
+            model: Name of the judge.
+            how: Options with the key and the time limit of a request.
             url: Address of the server, with its path such as ``/v1``.
             is_only_one: False if another server takes the requests that this one cannot.
         """
         for name in ("openai", "httpx", "httpcore", "httpx2", "httpcore2"):
             logging.getLogger(name).setLevel(logging.WARNING)  # lower levels log headers
         self.url = url
-        self._config = config
-        self._key = os.environ.get(config.api_key_env, "").strip()
-        headers = {name: _header_value(name, source) for name, source in config.headers.items()}
+        self._model, self._how = model, how
+        self._key = os.environ.get(how.api_key_env, "").strip()
+        headers = {name: _header_value(name, source) for name, source in how.headers.items()}
         self._redactor = Redactor([self._key, *headers.values()])
         address = urlsplit(url)
         self._query = f"?{address.query}" if address.query else ""
-        self._label = (
-            f"judge {config.model!r}: {address.hostname if is_only_one else address.netloc}"
-        )
+        self._label = f"judge {model!r}: {address.hostname if is_only_one else address.netloc}"
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "EMPTY",  # the client needs a key, a server without keys does not
             base_url=address._replace(query="").geturl(),
             max_retries=MAX_RETRIES,
             default_headers=headers,
             http_client=_BoundedClient(
-                config.request_timeout_seconds, retries_connections=is_only_one
+                how.request_timeout_seconds, retries_connections=is_only_one
             ),
         )
 
@@ -275,7 +268,7 @@ class HttpServer:
 
     async def tokens_of(self, text: str) -> list[int] | None:
         """Return the tokens that vLLM makes of a text; None if the server has no ``/tokenize``."""
-        body = {"model": self._config.model, "prompt": text, "add_special_tokens": False}
+        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         with contextlib.suppress(EncoreError, LookupError, TypeError):
             return await self.request(
                 self._beside("tokenize"), body, lambda answer: [*map(int, answer["tokens"])]
@@ -305,14 +298,14 @@ class HttpServer:
         """Return the client's error in one line with advice, without the key."""
         num_attempts = 1 + int(error.request.headers.get("x-stainless-retry-count", 0))
         attempts = f" ({num_attempts} attempts)" if num_attempts > 1 else ""
-        can_wait = self._config.wait_for_server > 0
+        can_wait = self._how.wait_for_server > 0
         wait_advice = "" if can_wait else "; --wait-for-server MINUTES waits for a server to return"
         if isinstance(error, openai.APIStatusError):
             if reason := error.response.headers.get(_NO_CONNECTION, ""):
                 return ServerAwayError(f"{self._label} takes no connection: {reason}{wait_advice}")
             status = error.status_code
             reason = first_words(self.redacted(error.response.text))
-            variable, is_set = self._config.api_key_env, "" if self._key else "not "
+            variable, is_set = self._how.api_key_env, "" if self._key else "not "
             key = f"the key comes from the environment variable {variable}, which is {is_set}set"
             address = "check --judge and --base-url (most servers need /v1 at its end)"
             # Errors that every request would meet end the run.
@@ -335,7 +328,7 @@ class HttpServer:
                 f"{self._label} takes no connection{attempts}: {reason}{wait_advice}"
             )
         if isinstance(error, openai.APITimeoutError):
-            limit = f"{self._config.request_timeout_seconds:g} s{attempts}"
+            limit = f"{self._how.request_timeout_seconds:g} s{attempts}"
             return EncoreError(
                 f"{self._label} did not answer within {limit}; raise --request-timeout-seconds or "
                 "lower --concurrency"

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.judges.http_protocol import ServerAwayError
 from encore.judges.http_server import HttpServer
-from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_options import ServerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ class HttpServers:
 
     def __init__(
         self,
-        config: JudgeConfig,
+        model: str,
+        how: ServerOptions,
         *,
         num_servers: int,
         may_change: bool,
@@ -93,17 +94,18 @@ class HttpServers:
         """Start the thread. Nothing is sent.
 
         Args:
-            config: The judge's options with the addresses.
+            model: Name of the judge.
+            how: Options of the servers with their addresses.
             num_servers: Number of servers; fewer may be there at first if they change.
             may_change: True if servers are replaced later.
             check: Asks a server for its model. It raises `ServerAwayError`, or another error if the
                 server cannot be used.
         """
-        self._config = config
+        self._model, self._how = model, how
         self._check = check
         self._has_one = num_servers == 1 and not may_change
-        self._members = [_Member(self._client_of(url)) for url in config.base_urls]
-        self.request_limit = asyncio.Semaphore(config.concurrency * num_servers)
+        self._members = [_Member(self._client_of(url)) for url in how.base_urls]
+        self.request_limit = asyncio.Semaphore(how.concurrency * num_servers)
         self._wait_lock = asyncio.Lock()
         self._waited_seconds = 0.0
         self._away_since: float | None = None
@@ -212,7 +214,7 @@ class HttpServers:
                 self._set_up(member)
 
     def _client_of(self, url: str) -> HttpServer:
-        return HttpServer(self._config, url, is_only_one=self._has_one)
+        return HttpServer(self._model, self._how, url, is_only_one=self._has_one)
 
     def _set_up(self, member: _Member) -> None:
         if member.state == "away":
@@ -310,7 +312,7 @@ class HttpServers:
             raise away  # the request may be what ends servers
         reasons = [f"{member.client.url}: {member.reason}" for member in self._members]
         raise ServerAwayError(
-            f"judge {self._config.model!r}: none of its servers is there ({'; '.join(reasons)})"
+            f"judge {self._model!r}: none of its servers is there ({'; '.join(reasons)})"
         )
 
     async def _send(self, member: _Member, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -371,7 +373,7 @@ class HttpServers:
             ServerAwayError: No server is there, and none is waited for.
             JudgeUnavailableError: None was there for longer than ``wait_for_server``.
         """
-        limit_seconds = 60 * self._config.wait_for_server
+        limit_seconds = 60 * self._how.wait_for_server
         next_message_seconds = 0.0
         try:
             while True:
@@ -385,7 +387,7 @@ class HttpServers:
                     away_seconds = now - self._away_since
                     if away_seconds >= limit_seconds:
                         raise JudgeUnavailableError(
-                            f"{error}; waited {self._config.wait_for_server:g} minutes "
+                            f"{error}; waited {self._how.wait_for_server:g} minutes "
                             "(--wait-for-server); the same command goes on when it is back"
                         ) from None
                     if away_seconds >= next_message_seconds:

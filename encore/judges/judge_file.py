@@ -4,7 +4,8 @@
     revision = "main"
     engine_args = {tensor_parallel_size = 4}
 
-The names are those of `JudgeConfig`. Paths that begin with a dot start at the file's folder.
+The names are those of `JudgeConfig` and of `ServerOptions`. Paths that begin with a dot start at
+the file's folder.
 """
 
 from __future__ import annotations

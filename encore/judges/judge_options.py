@@ -1,22 +1,24 @@
-"""Configuration of a judge: its model, its engine, and the server that it runs on."""
+"""Configuration of a judge: its model, its engine, and what a server is asked."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import partial
-from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, JsonValue, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
-from encore.core.config import StageConfig, option, unkeyed_option
-from encore.core.errors import JudgeUnavailableError, first_problem
+from encore.core.config import StageConfig, option
+from encore.core.errors import InputError, JudgeUnavailableError, first_problem
 from encore.judges.judge_file import ENDING, read_judge_file
-
-_http = partial(unkeyed_option, group="Judge over HTTP")
+from encore.judges.server_options import ServerOptions, http_option
 
 EngineValue = bool | int | float | str
 
@@ -28,46 +30,13 @@ _FIXED_FIELDS = frozenset(
         *("truncate_prompt_tokens", "n", "best_of", "stream", "stream_options"),
     }
 )
-_HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"ENV:[A-Za-z_]\w*")
-
-#: Parts of the names of parameters that hold secrets: api-key, subscriptionKey, access_token, sig.
-_SECRET_WORDS = frozenset(
-    {
-        *(
-            "key",
-            "apikey",
-            "token",
-            "accesstoken",
-            "sig",
-            "signature",
-            "secret",
-            "password",
-            "pass",
-        ),
-        *("passwd", "pwd", "auth", "authorization", "credential", "credentials", "jwt", "sas"),
-        *("bearer", "session", "code"),
-    }
-)
-_SECRET_VALUE = re.compile(r"(sk|pk|rk|hf|gsk|xai|ghp|eyJ)[-_A-Za-z0-9.]{16,}|[0-9a-fA-F]{32,}")
 
 #: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
 
 
-def _secret_parameter(name: str, value: str) -> str | None:
-    """Return the name of a URL's parameter that looks like a secret, else None.
-
-    The name itself may be the secret; it is not shown then.
-    """
-    name_parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
-    if _SECRET_VALUE.fullmatch(name):
-        return "without a name"
-    is_secret = _SECRET_WORDS.intersection([name.lower(), *map(str.lower, name_parts)])
-    return repr(name) if is_secret or _SECRET_VALUE.fullmatch(value) else None
-
-
 class JudgeConfig(StageConfig):
-    """Options of a judge: model, engine, or server."""
+    """A judge: its model, its engine, or what its server is asked (`ServerOptions`: how)."""
 
     model: str = option(name="judge", min_length=1)
     """Folder with a model (config, tokenizer with chat template, *.safetensors), a hub id such as
@@ -84,37 +53,21 @@ class JudgeConfig(StageConfig):
     """Context length in tokens; default: the judge's own, at most 8192."""
     engine_args: dict[str, EngineValue] = option(dict, name="engine-arg", beside_recipe=True)
     """Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable."""
-    base_url: str | None = _http(
-        None, metavar="URL", examples=["http://127.0.0.1:8000/v1", "https://api.openai.com/v1"]
-    )
-    """Address of the server or its router, or several with commas between them, which share the
-    work. Texts are sent there. Parameters such as ?api-version=2024-10-21 are sent with every
-    request."""
-    served_models: tuple[Annotated[str, Field(min_length=1)], ...] = _http(
-        (), name="served-model", identity=True, metavar="NAME"
+    served_models: tuple[Annotated[str, Field(min_length=1)], ...] = http_option(
+        (), name="served-model", metavar="NAME"
     )
     """Accept answers under this name too, as deployments and gateways give them; repeatable. The
     judge's name, with a prefix or a date, is accepted without it."""
-    tokenizer: str | None = _http(None, identity=True, metavar="FOLDER_OR_ID")
+    tokenizer: str | None = http_option(None, metavar="FOLDER_OR_ID")
     """The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and replies
     equal those of --backend vllm. Default: chat completions."""
-    concurrency: int = _http(64, ge=1, le=4096)
-    """Maximal number of simultaneous requests."""
-    request_timeout_seconds: float = _http(120, gt=0)
-    """Time limit of a request in seconds, from the connection to the end of the answer."""
-    wait_for_server: float = _http(0, ge=0, metavar="MINUTES")
-    """Wait so long for a server that is away: it takes no connection, or answers 502, 503 or 504.
-    0: do not wait."""
-    api_key_env: str = _http("OPENAI_API_KEY", min_length=1, metavar="NAME")
-    """Environment variable that holds the server's key, if it needs one."""
-    request_fields: dict[str, JsonValue] = _http(
-        dict, name="request-field", identity=True, metavar="NAME=JSON"
+    request_fields: dict[str, JsonValue] = http_option(
+        dict, name="request-field", metavar="NAME=JSON"
     )
     """Adds a field to the body of each request, or replaces it, e.g. top_p=0.9; repeatable."""
-    omit_fields: tuple[str, ...] = _http((), name="omit-field", identity=True, metavar="NAME")
+    omit_fields: tuple[str, ...] = http_option((), name="omit-field", metavar="NAME")
     """Leaves a field out of the body of each request, e.g. temperature; repeatable."""
-    headers: dict[str, str] = _http(dict, name="header", metavar="NAME=ENV:VARIABLE")
-    """Sends a header whose value is read from an environment variable; repeatable."""
+    _server_of_file: ServerOptions = PrivateAttr(default_factory=ServerOptions)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -123,18 +76,22 @@ class JudgeConfig(StageConfig):
         model = values.get("model") if isinstance(values, Mapping) else None
         if not (isinstance(model, str | Path) and str(model).endswith(ENDING)):
             return handler(values)
-        options = read_judge_file(Path(model), names=[*cls.model_fields])
+        server_names = ServerOptions.model_fields.keys()
+        options = read_judge_file(Path(model), names=[*cls.model_fields, *server_names])
+        of_server = {name: options.pop(name) for name in server_names & options.keys()}
         beside = {name: value for name, value in values.items() if name != "model"}
         try:
-            return handler(options | beside)
+            judge = handler(options | beside)
+            judge._server_of_file = ServerOptions.model_validate(of_server)
         except ValidationError as error:
             problem = first_problem(error)
             name = str(next(iter(problem.location), ""))
-            if name not in options or name in beside:
+            if name not in options | of_server or name in beside:
                 raise
             # Without the value, in which a secret may be.
             message = f"judge {str(model)!r}: {name}: {problem.message}"
             raise JudgeUnavailableError(message) from None
+        return judge
 
     @property
     def num_devices(self) -> int:
@@ -153,12 +110,6 @@ class JudgeConfig(StageConfig):
             product *= value
         return product
 
-    @property
-    def base_urls(self) -> tuple[str, ...]:
-        """Return the addresses of the servers."""
-        urls = map(str.strip, re.split(r",\s*(?=https?:|$)", self.base_url or ""))
-        return tuple(dict.fromkeys(url for url in urls if url))
-
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out."""
         fields = {**body, **self.request_fields}
@@ -173,63 +124,36 @@ class JudgeConfig(StageConfig):
             )
         if both := sorted(set(self.omit_fields).intersection(self.request_fields)):
             raise ValueError(f"{both[0]} is given to --request-field and --omit-field: choose one")
-        for name, value in self.headers.items():
-            # No ValueError, and neither name nor value in the message: a secret may be in either.
-            if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
-                raise JudgeUnavailableError(
-                    "--header: expected NAME=ENV:VARIABLE, e.g. X-Api-Key=ENV:GATEWAY_KEY; the "
-                    "value is read from the environment variable and given nowhere else"
-                )
         return self
 
-    @model_validator(mode="after")
-    def _is_reachable(self) -> Self:
-        # No ValueError where a key may be in a value: pydantic would show the value.
-        if not self.api_key_env.isidentifier():
-            raise JudgeUnavailableError(
-                "--api-key-env is not the name of an environment variable; give the name, not the "
-                "key"
-            )
-        if self.base_url is None:
+    def server(self, how: ServerOptions) -> ServerOptions:
+        """Return the options of the judge's server: those given, else those of the judge's file.
+
+        Raises:
+            InputError: The judge is on a server and has no address, or the other way round, or the
+                addresses do not say which model replies.
+        """
+        names = ServerOptions.model_fields.keys() & how.model_fields_set
+        server = self._server_of_file.model_copy(
+            update={name: getattr(how, name) for name in names}
+        )
+        if server.base_url is None:
             if self.backend == "http":
-                raise ValueError("--backend http needs --base-url")
-            if self.request_fields or self.omit_fields or self.headers or self.served_models:
-                raise ValueError(
+                raise InputError("--backend http needs --base-url")
+            if self.request_fields or self.omit_fields or server.headers or self.served_models:
+                raise InputError(
                     "--request-field, --omit-field, --served-model and --header belong to "
                     "--backend http"
                 )
-            return self
+            return server
         if self.backend != "http" or self.engine_args:
-            raise ValueError(
+            raise InputError(
                 "--base-url belongs to --backend http, --engine-arg to an engine that starts here"
             )
-        if not self.base_urls:
-            raise ValueError(f"--base-url {self.base_url!r}: expected http://HOST:PORT/v1")
-        for url in self.base_urls:
-            self._check_address(url)
-        hosts = {urlsplit(url).hostname for url in self.base_urls}
-        if len(hosts) > 1 and self.revision is None:
-            raise ValueError(
-                f"--base-url names {len(hosts)} hosts, so none tells which model replies; give "
+        num_hosts = len(server.host.split(", "))
+        if num_hosts > 1 and self.revision is None:
+            raise InputError(
+                f"--base-url names {num_hosts} hosts, so none tells which model replies; give "
                 "--revision NAME: any text that stands for this model, the same in every call"
             )
-        return self
-
-    def _check_address(self, address: str) -> None:
-        """Refuse an address that is none, or that holds a secret."""
-        url = urlsplit(address)
-        if "@" in url.netloc or url.fragment:
-            raise JudgeUnavailableError(
-                "--base-url has a user, a password or a part after # in it; a key is read from the "
-                f"environment variable {self.api_key_env} only: put it there, and give the plain "
-                "URL such as https://host/v1"
-            )
-        parameters = parse_qsl(url.query, keep_blank_values=True)
-        if secret := next(filter(None, starmap(_secret_parameter, parameters)), None):
-            raise JudgeUnavailableError(
-                f"--base-url: its parameter {secret} looks like a key, which is read from the "
-                f"environment variable {self.api_key_env}, or sent as a header: --header "
-                "NAME=ENV:VARIABLE; leave the parameter out"
-            )
-        if url.scheme not in ("http", "https") or not url.hostname or "," in url.netloc + url.path:
-            raise ValueError(f"--base-url {address!r}: expected http://HOST:PORT/v1")
+        return server

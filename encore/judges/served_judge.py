@@ -23,6 +23,7 @@ from encore.judges.base import (
 from encore.judges.http_judge import HttpJudge
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_model import ServedModel
+from encore.judges.server_options import ServerOptions
 from encore.judges.vllm_engine import VllmJudge
 from encore.judges.vllm_servers import LOOPBACK, ServerSource, served_name
 
@@ -59,10 +60,10 @@ class ServedJudge(HttpJudge):
     is_remote = False
     servers_change = True
 
-    def __init__(self, config: JudgeConfig, *, servers: ServerSource) -> None:
+    def __init__(self, config: JudgeConfig, how: ServerOptions, *, servers: ServerSource) -> None:
         """Find model and tokenizer. No weights are loaded in this process."""
         self._judge = VllmJudge(config)
-        super().__init__(config.model_copy(update={"tokenizer": None}))
+        super().__init__(config.model_copy(update={"tokenizer": None}), how)
         self.tokenizer = self._judge.tokenizer
         self.servers = servers
         self._closed = threading.Event()
@@ -98,8 +99,10 @@ class ServedJudge(HttpJudge):
                 self.servers.start(self._judge)
                 while not (urls := self.servers.check()):
                     time.sleep(_POLL_SECONDS)
-                self.config = self._client_config(urls)
-                self._model = ServedModel(config=self.config, tokenizer=self.tokenizer)
+                self.config, self.how = self._client_options(urls)
+                self._model = ServedModel(
+                    config=self.config, how=self.how, tokenizer=self.tokenizer
+                )
                 super().start()
             except BaseException:
                 self.servers.close()
@@ -146,21 +149,22 @@ class ServedJudge(HttpJudge):
             super().close()
             self.servers.close()
 
-    def _client_config(self, urls: Sequence[str]) -> JudgeConfig:
-        """Return the options of a client of some servers."""
+    def _client_options(self, urls: Sequence[str]) -> tuple[JudgeConfig, ServerOptions]:
+        """Return the options of a client of some servers: the judge, and the servers."""
         _leave_out_proxies()
         if self.servers.api_key is not None:
             os.environ[_KEY_VARIABLE] = self.servers.api_key
-        return JudgeConfig(
-            model=served_name(self._judge),
-            backend="http",
-            revision=self.identity.revision,  # servers of several hosts need one
+        config = JudgeConfig(
+            model=served_name(self._judge), backend="http", revision=self.identity.revision
+        )
+        how = ServerOptions(
             base_url=",".join(urls),
-            concurrency=self.config.concurrency,
+            concurrency=self.how.concurrency,
             request_timeout_seconds=_REQUEST_SECONDS,
             wait_for_server=_WAIT_MINUTES,
             api_key_env=_KEY_VARIABLE,
         )
+        return config, how
 
     def _watch(self) -> None:
         """Replace lost servers until the judge closes. An error is that of replies that wait."""

@@ -10,9 +10,10 @@ from encore.core.chat_tokenizer import ChatTokenizer
 from encore.core.errors import JudgeUnavailableError
 from encore.judges import http_protocol as protocol
 from encore.judges.http_protocol import OtherModelError, first_words
-from encore.judges.http_server import HttpServer, host_of
+from encore.judges.http_server import HttpServer
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.model_names import advice_on_name, is_name_of
+from encore.judges.server_options import ServerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +26,15 @@ class ServedModel:
     """The model of a judge on servers, as far as they tell.
 
     Attributes:
-        config: Options with the judge's name and the servers' addresses.
+        config: Options with the judge's name.
+        how: Options of the servers with their addresses.
         tokenizer: The judge's tokenizer; None if texts are sent.
         listed: The first server's list of models, by name; empty if it has none.
         answering_name: Name of the model in the first answer.
     """
 
     config: JudgeConfig
+    how: ServerOptions
     tokenizer: ChatTokenizer | None
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)
     answering_name: str | None = None
@@ -103,14 +106,14 @@ class ServedModel:
         if name != self.answering_name:
             expected = self.answering_name or config.model
             raise OtherModelError(
-                f"judge {config.model!r}: {host_of(config)} answers as another model, {name!r} "
+                f"judge {config.model!r}: {self.how.host} answers as another model, {name!r} "
                 f"instead of {expected!r}; {advice_on_name(name, config)}",
                 answer=answer,
             )
 
     def refusal(self, problem: str, server: HttpServer | None = None) -> JudgeUnavailableError:
         """Return the error of a server that cannot be used."""
-        is_one_of_several = server is not None and len(self.config.base_urls) > 1
-        address = server.url if server and is_one_of_several else host_of(self.config)
+        is_one_of_several = server is not None and len(self.how.base_urls) > 1
+        address = server.url if server and is_one_of_several else self.how.host
         judge = f"judge {self.config.model!r}"
         return JudgeUnavailableError(f"{judge}: the server at {address} {problem}")

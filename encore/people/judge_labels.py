@@ -55,7 +55,7 @@ def judge_labels(
 
     Args:
         config: Tables of labels, judge, rules and study.
-        replies: How long the judge's replies are waited for.
+        replies: The judge's server, and how long its replies are waited for.
         judge: Opened judge, which is closed at the end. Default: the judge of the config.
         reporter: Receives the progress of the judge, in ratings.
 
@@ -115,7 +115,7 @@ def _rated(
     pairs = pa.Table.from_pylist([*record_of.values()], schema=PAIRS)
     check_writable(config.to)
     assert config.judge is not None, "judge_labels has checked this"
-    with contextlib.closing(judge or open_judge(config.judge)) as opened:
+    with contextlib.closing(judge or open_judge(config.judge, replies)) as opened:
         run = run_over(
             planned_pairs(pairs, limit=config.limit),
             config,

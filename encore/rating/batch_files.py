@@ -31,6 +31,7 @@ from encore.judges.base import (
 from encore.judges.http_protocol import UnreadableAnswerError, first_words
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.model_names import advice_on_name, is_name_of
+from encore.judges.server_options import ServerOptions
 from encore.rating.rating_run import RatingRun
 from encore.runs.shard_files import inspect_shards
 
@@ -48,13 +49,15 @@ class BatchJudge:
     A run is opened with this judge; then the judge reads the results of the run's requests.
 
     Attributes:
-        config: Options of the server.
+        config: The judge that the files are for.
+        how: Address of the provider's server.
         run_key: Key of the run whose prompts are asked; empty until `read_results`.
         replies: Replies in the files, by ``custom_id``.
         errors: The server's reason for a missing reply, by ``custom_id``.
     """
 
     config: JudgeConfig
+    how: ServerOptions
     run_key: str = ""
     replies: dict[str, Reply] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class BatchJudge:
     @property
     def identity(self) -> JudgeIdentity:
         """Return the server's identity: files and HTTP calls can share one run."""
-        return open_judge(self.config).identity
+        return open_judge(self.config, self.how).identity
 
     def check(self, decoding: Decoding) -> None:
         """Accept every way of answering: the server cannot be asked before."""

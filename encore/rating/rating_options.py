@@ -13,10 +13,10 @@ from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, keyed_defaults, option, unkeyed_option
 from encore.core.errors import InputError
 from encore.judges.judge_options import Decode, JudgeConfig
+from encore.judges.server_options import ServerOptions, http_option
 from encore.runs.run_options import RunOptions
 from encore.weighting.scheme_options import tau_option
 
-_http = partial(unkeyed_option, group="Judge over HTTP")
 _limits = partial(unkeyed_option, group="Limits")
 _prices = partial(unkeyed_option, group="Prices")
 
@@ -144,8 +144,8 @@ def _checked_engines(engines: int | Literal["auto"]) -> int | Literal["auto"]:
     return engines
 
 
-class ReplyOptions(StageConfig):
-    """Waiting for a judge's replies: options of a call, in no run's key."""
+class ReplyOptions(ServerOptions):
+    """A judge's server, and waiting for its replies: options of a call, in no run's key."""
 
     shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
     """Give up on a shard whose generation takes longer (seconds)."""
@@ -194,10 +194,10 @@ class PricesConfig(StageConfig):
 class BatchConfig(StageConfig):
     """Options for a provider's batch service: files of requests and of answers."""
 
-    batch_file: Path | None = _http(None, metavar="FILE")
+    batch_file: Path | None = http_option(None, metavar="FILE")
     """Write the requests that are still open, for a provider's batch service, and end. Several
     files if one cannot hold all requests."""
-    batch_results: tuple[Path, ...] = _http((), metavar="FILE")
+    batch_results: tuple[Path, ...] = http_option((), metavar="FILE")
     """Rate with the answers in this file of the provider; repeatable."""
 
 

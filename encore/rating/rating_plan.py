@@ -113,7 +113,7 @@ def plan_rating(
     Raises:
         EncoreError: The calibration failed; see also `open_run`.
     """
-    how = RatingRunOptions(**dict(replies))
+    how = RatingRunOptions(**replies.model_dump(exclude_unset=True))
     run = open_run(study, config, how)
     try:
         pilot = _calibrate(run, study, config.calibrate, reporter) if config.calibrate else None

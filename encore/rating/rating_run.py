@@ -347,7 +347,9 @@ def open_rating_judge(judge: JudgeConfig, how: EngineOptions) -> Judge:
         EncoreError: The judge cannot be loaded, or starts no engines and several are wanted.
     """
     how.check_backend(judge.backend)
-    return open_judge(judge) if how.engines == 1 else open_engines(judge, how.engines)
+    if how.engines == 1:
+        return open_judge(judge, how)
+    return open_engines(judge, how, how.engines)
 
 
 def run_over(

@@ -7,7 +7,7 @@ from pathlib import Path
 from encore.core.errors import InputError
 from encore.core.reporting import SILENT, Reporter
 from encore.data.study import Study, as_study
-from encore.rating.rating_options import PlanRateConfig
+from encore.rating.rating_options import PlanRateConfig, ReplyOptions
 from encore.rating.rating_plan import RatingPlan, plan_rating
 from encore.training.training_plan import PlanTrainConfig, TrainingPlan, plan_training
 
@@ -15,6 +15,7 @@ from encore.training.training_plan import PlanTrainConfig, TrainingPlan, plan_tr
 def plan(
     study: Study | str | Path | None,
     config: PlanRateConfig | PlanTrainConfig,
+    replies: ReplyOptions = ReplyOptions(),
     *,
     reporter: Reporter = SILENT,
 ) -> RatingPlan | TrainingPlan:
@@ -23,10 +24,11 @@ def plan(
     Args:
         study: The study, or its directory; None for a training whose config has the counts.
         config: Options of `encore plan rate` or `encore plan train`.
+        replies: The judge's server, and how long its replies are waited for.
         reporter: Receiver of progress events.
     """
     if isinstance(config, PlanTrainConfig):
         return plan_training(None if study is None else as_study(study), config)
     if study is None:
         raise InputError("plan(None, …): a rating is planned for a study; give its path")
-    return plan_rating(as_study(study), config, reporter=reporter)
+    return plan_rating(as_study(study), config, replies, reporter=reporter)

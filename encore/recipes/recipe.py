@@ -19,6 +19,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
 from encore.data.study_options import StudyFolder
+from encore.judges.server_options import ServerOptions
 from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import EngineOptions, LimitOptions, RatingConfig
 from encore.training.training_options import GateConfig, TrainingConfig
@@ -87,6 +88,27 @@ class InitialModel(StageConfig):
 
 class RecipeRating(EngineOptions, LimitOptions, RatingConfig):
     """The rating run of a recipe: what it asks, its engines and its limits."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_server_from_judge(cls, values: Any) -> Any:
+        """Take the server's options from the judge's table, where recipes have them."""
+        judge = values.get("judge") if isinstance(values, Mapping) else None
+        if not isinstance(judge, Mapping):
+            return values
+        names = ServerOptions.model_fields.keys() & judge.keys()
+        table = {name: value for name, value in judge.items() if name not in names}
+        return {**values, **{name: judge[name] for name in names}, "judge": table}
+
+    @model_validator(mode="after")
+    def _can_ask_its_judge(self) -> Self:
+        self.judge.server(self)
+        return self
+
+    def set_options(self) -> dict[str, Any]:
+        """Return the options that are set, by name, with those of the server in a judge's file."""
+        server = self.judge.server(self)
+        return self.model_dump(exclude_unset=True) | server.model_dump(exclude_unset=True)
 
 
 class Recipe(StageConfig):
@@ -203,6 +225,7 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         InputError: A changed value is not valid in a recipe.
     """
     content = recipe.model_dump(exclude_unset=True)
+    content["rating"] = recipe.rating.set_options()
     rating = changes.get("rating", {})
     backend = recipe.rating.judge.backend
     if rating.get("judge", {}).get("backend", backend) != backend:

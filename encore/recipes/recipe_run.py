@@ -34,7 +34,7 @@ from encore.model.backbone_options import BackboneConfig
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_rating_judge, open_run
 from encore.recipes.made_files import make_export, make_folder, write_if_changed
-from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RecipeRating, RowModel
+from encore.recipes.recipe import INITIAL, InitialModel, Recipe, RowModel
 from encore.recipes.recipe_check import (
     check_names,
     check_readable,
@@ -235,8 +235,8 @@ class _RecipeRun:
         """Rate the study; return the folder of the rating run and the report of the call."""
         recipe = self.recipe
         config = part_of(recipe.rating, RatingConfig)
-        names = RecipeRating.model_fields.keys() & RatingRunOptions.model_fields
-        options = {name: getattr(recipe.rating, name) for name in names}
+        set_options, names = recipe.rating.set_options(), RatingRunOptions.model_fields
+        options = {name: set_options[name] for name in set_options.keys() & names}
         how = RatingRunOptions(**options, tau=recipe.weighing.tau)
 
         def work(reporter: Reporter) -> tuple[Path, RunReport]:
@@ -275,7 +275,7 @@ class _RecipeRun:
         before = {*self.study.glob(shards)}
         report = self._stage(
             "judge",
-            lambda reporter: judge_benchmark(config, judge=judge, reporter=reporter),
+            lambda reporter: judge_benchmark(config, rating, judge=judge, reporter=reporter),
             is_new=lambda _: {*self.study.glob(shards)} - before,
         )
         return (f"{recipe.judge_row}={report.results}",)

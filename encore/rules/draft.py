@@ -19,6 +19,7 @@ from encore.core.errors import InputError, did_you_mean
 from encore.core.reporting import SILENT, Reporter
 from encore.data.rule_sets import rule_file, title_of
 from encore.judges.base import Judge, Reply
+from encore.judges.server_options import ServerOptions
 from encore.rules.pool import PoolRule, check_output, read_pool, write_pool
 from encore.rules.rule_questions import RuleRun, ask_about_rules
 from encore.rules.rules_options import ALL, DraftConfig
@@ -88,7 +89,11 @@ class DraftReport:
 
 
 def draft_rules(
-    config: DraftConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    config: DraftConfig,
+    how: ServerOptions = ServerOptions(),
+    *,
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
 ) -> DraftReport:
     """Let a judge write the missing texts of rules. Rules that have all four do not change.
 
@@ -96,6 +101,7 @@ def draft_rules(
 
     Args:
         config: Options of the stage; judge and output are required.
+        how: Address of the judge's server, and how it is asked.
         judge: Opened judge, which is not closed; default: open that of the config.
         reporter: Receives the progress in rules.
 
@@ -113,7 +119,7 @@ def draft_rules(
     if principles := [rule for rule in rule_by_id.values() if not rule.has_all_texts]:
         folder = config.output.with_suffix(".replies")
         run, replies, _ = ask_about_rules(
-            principles, DraftRun, config, folder=folder, judge=judge, reporter=reporter
+            principles, DraftRun, config, how, folder=folder, judge=judge, reporter=reporter
         )
         run_fields = {"judge": run.judge, "run_dir": str(folder / run.key)}
         for rule_id, reply in replies.items():

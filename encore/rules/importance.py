@@ -20,6 +20,7 @@ from encore.core.errors import InputError
 from encore.core.files import write_json
 from encore.core.reporting import SILENT, Reporter
 from encore.judges.base import Decoding, Judge
+from encore.judges.server_options import ServerOptions
 from encore.rating.replies import Answer, read_reply
 from encore.rules.people_importance import People, read_answers
 from encore.rules.pool import read_pool, write_pool
@@ -78,12 +79,17 @@ class ImportanceReport:
 
 
 def rate_importance(
-    config: ImportanceConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    config: ImportanceConfig,
+    how: ServerOptions = ServerOptions(),
+    *,
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
 ) -> ImportanceReport:
     """Read people's answers, then let the judge rate the rules that it has not rated.
 
     Args:
         config: Options of the stage: pool, folder, judge and people's files.
+        how: Address of the judge's server, and how it is asked.
         judge: Opened judge, which is not closed; default: open that of the config.
         reporter: Receives the progress in rules.
 
@@ -108,7 +114,7 @@ def rate_importance(
     if config.judge is None:
         return report
     run, replies, summary = ask_about_rules(
-        rules, ImportanceRun, config, folder=folder, judge=judge, reporter=reporter
+        rules, ImportanceRun, config, how, folder=folder, judge=judge, reporter=reporter
     )
     reasons = Counter(answer.null_reason for answer in answers_of(replies).values())
     return replace(

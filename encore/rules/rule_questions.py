@@ -22,6 +22,7 @@ from encore.core.versions import package_versions
 from encore.data.rule_sets import title_of
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, Reply, ask_judge, encode_prompts
+from encore.judges.server_options import ServerOptions
 from encore.rules.pool import PoolRule
 from encore.rules.rules_options import QuestionConfig
 from encore.runs.identity import run_identity, run_key_of
@@ -73,6 +74,7 @@ def ask_about_rules(
     rules: Sequence[PoolRule],
     kind: type[RuleRun],
     config: QuestionConfig,
+    how: ServerOptions = ServerOptions(),
     *,
     folder: Path,
     judge: Judge | None = None,
@@ -84,6 +86,7 @@ def ask_about_rules(
         rules: At least one rule; their order does not matter.
         kind: Manifest class with the question's prompt.
         config: Judge and maximum length of its replies.
+        how: Address of the judge's server, and how it is asked.
         folder: Folder of the runs, one for each judge.
         judge: Opened judge, which is not closed; default: open that of the config.
         reporter: Receives the progress in rules.
@@ -100,7 +103,7 @@ def ask_about_rules(
     plan = sorted(rules, key=lambda rule: rule.rule_id)
     decoding = Decoding(max_reply_tokens=config.max_reply_tokens)
     with contextlib.ExitStack() as stack:
-        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
+        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge, how)))
         opened.check(decoding)
         manifest = _manifest(plan, kind, config, judge=opened)
 

@@ -118,7 +118,7 @@ def test_of_two_rules_the_effect_is_the_difference_of_two_means(tmp_path):
 
 def test_rate_with_check_makes_two_runs_and_analyze_compares_them(tmp_path, monkeypatch):
     judge = planted_judge(2)
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
+    monkeypatch.setattr(rating_run, "open_judge", lambda *_: judge)
     study = study_of(numbered_pairs(20), tmp_path / "study")
     options = (study, "--judge", "scripted", "--layout", "all-rules")
     finished = encore("rate", *options, "--check", 15, "--json")

@@ -84,7 +84,7 @@ def test_the_demos_judge_is_not_called_judge_judge(encore, study, monkeypatch):
     """The folder of the demo's judge is named judge, and messages begin with the word judge."""
     revision = f"sha256:{folder_digest(JUDGE_PATH)}"
     judge = ScriptedJudge(name="judge", revision=revision)
-    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: judge)
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda *_: judge)
     rating_messages = encore("rate", study, "--judge", "scripted").err
     assert f": {JUDGE_NAME}, 10 rules" in rating_messages
     status_table = encore("status", study).out

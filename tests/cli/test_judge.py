@@ -54,7 +54,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedJudge:
     """Return a judge that replaces the engine."""
     replacement = ScriptedJudge(reply_to)
     opener = "encore.benchmarks.judging.run_judge.open_judge"
-    monkeypatch.setattr(opener, lambda config: replacement)
+    monkeypatch.setattr(opener, lambda *_: replacement)
     return replacement
 
 

@@ -45,7 +45,7 @@ def test_a_judge_and_people_rate_and_the_first_rules_become_drafts(
     assert agreement["r"]["value"] == pytest.approx(1)  # anna and ben differ by a constant
     first, second = (rule.rule_id for rule in rules_in(selected))
     judge = judge_of(lambda index: draft_reply(index) if first.endswith(str(index)) else "no")
-    monkeypatch.setattr(rule_questions, "open_judge", lambda config: judge)
+    monkeypatch.setattr(rule_questions, "open_judge", lambda *_: judge)
     draft = ("rules", "draft", selected, "--judge", "scripted", "--output", rules)
     finished = encore(*draft, "--json")
     assert (finished.json["drafted"], finished.json["num_drafts"]) == ([first], 1)
@@ -74,7 +74,7 @@ def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_
         write_text_lines(tmp_path / f"{name}.csv", ["text", *texts[index :: len(names)]])
     judges: dict[str, ScriptedJudge] = {}
 
-    def open_judge(config):
+    def open_judge(config, _how):
         return judges.setdefault(config.model, ScriptedJudge(name=config.model))
 
     monkeypatch.setattr(rule_questions, "open_judge", open_judge)

@@ -69,7 +69,7 @@ def test_the_negative_of_a_flag_is_accepted_and_not_listed(encore, rated):
 
 def test_missing_shards_are_one_line_of_ranges(encore, study, monkeypatch):
     """Six pairs, a pair a shard: shards 0 to 5, of which 1 and 4 are rated."""
-    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: ScriptedJudge())
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda *_: ScriptedJudge())
     options = ("--judge", "scripted", "--shard-size", 1, "--shard", 1, "--shard", 4)
     encore("rate", study, *options)
     finished = encore("status", study)
@@ -222,7 +222,7 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
 
 def test_progress_is_a_short_line_and_verbose_names_the_files(encore, study, monkeypatch):
     """Six pairs in two shards: 2 responses x 10 rules x 3 pairs = 60 of 120 ratings a shard."""
-    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda _: ScriptedJudge())
+    monkeypatch.setattr("encore.rating.rating_run.open_judge", lambda *_: ScriptedJudge())
     call = ("rate", study, "--judge", "scripted", "--shard-size", 3)
     messages = encore(*call, "--shard", 0).err
     assert "\nrating 60 of 60  ████████████████████" in messages

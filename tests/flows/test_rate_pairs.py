@@ -23,7 +23,6 @@ from encore.data.rating_runs import list_runs, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Judge, ProgressHook
-from encore.judges.judge_options import JudgeConfig
 from encore.judges.vllm_engine import VllmJudge
 from encore.rating import rating_run
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
@@ -77,8 +76,8 @@ def only_run(study: Path) -> Path:
 def break_first_generation(monkeypatch: pytest.MonkeyPatch, fault: Callable[[], None]) -> None:
     """Call a fault at the first reply of the first generation of every opened judge."""
 
-    def open_breaking_judge(config: JudgeConfig, **options: Any) -> Judge:
-        judge = open_judge(config, **options)
+    def open_breaking_judge(*options: Any) -> Judge:
+        judge = open_judge(*options)
         reply, first = judge.reply, threading.Lock()
 
         def breaking_reply(prompts: Any, *, on_progress: ProgressHook, **options: Any) -> Any:
@@ -232,8 +231,8 @@ def test_finished_shards_stay_completed_where_the_run_failed_and_a_cancelled_one
         if num_calls == 3:
             raise KeyboardInterrupt
 
-    def open_stopping_judge(config: JudgeConfig, **options: Any) -> Judge:
-        judge = open_judge(config, **options)
+    def open_stopping_judge(*options: Any) -> Judge:
+        judge = open_judge(*options)
         reply = judge.reply
 
         def stopping_reply(prompts: Any, **hooks: Any) -> Any:

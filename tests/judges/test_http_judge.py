@@ -17,7 +17,6 @@ from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply, prompt_digest
 from encore.judges.http_judge import HttpJudge
-from encore.judges.judge_options import JudgeConfig
 from encore.rating.reply_journal import ReplyJournal
 from tests.golden.command_line import Finished, encore
 from tests.judges.asking import interrupt_after_5
@@ -33,7 +32,7 @@ from tests.judges.hostile_server import (
     serving,
 )
 from tests.signals import encore_process
-from tests.worlds.judges import hashed_score
+from tests.worlds.judges import hashed_score, judge_and_server
 from tests.worlds.servers import wait_until
 from tests.worlds.studies import numbered_pairs, study_of
 
@@ -59,7 +58,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(server: HostileServer, **changes: object) -> HttpJudge:
     config = {"model": MODEL, "backend": "http", "base_url": server.base_url, **changes}
-    judge = open_judge(JudgeConfig.model_validate(config))
+    judge = open_judge(*judge_and_server(config))
     assert isinstance(judge, HttpJudge)
     return judge
 
@@ -326,7 +325,7 @@ def test_an_interruption_cancels_requests_and_the_next_call_replies():
 def test_invalid_options_are_refused_and_no_key_is_shown(changes, message):
     config = {"model": MODEL, "backend": "http", "base_url": "http://host/v1", **changes}
     with pytest.raises((ValueError, JudgeUnavailableError), match=message) as caught:
-        JudgeConfig.model_validate(config)
+        open_judge(*judge_and_server(config))
     assert KEY not in str(caught.value)
 
 

@@ -18,11 +18,13 @@ from encore.data.study import open_study
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.rating_options import RatingConfig
+from encore.judges.server_options import ServerOptions
+from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import rate
 from encore.rating.replies import read_answers
 from tests.judges.asking import rating_prompts, replies_to
 from tests.judges.vllm_server import router, vllm_server, wait_until_ready
+from tests.worlds.judges import judge_and_server
 from tests.worlds.studies import numbered_pairs, study_of
 
 DECODINGS = (
@@ -34,9 +36,9 @@ SCORES = replace(DECODINGS[1], num_scores=3, max_reply_tokens=100)
 KEYS = ("pair_id", "response", "rule_id")
 
 
-def over_http(folder: Path, url: str, **changes: object) -> JudgeConfig:
+def over_http(folder: Path, url: str, **changes: object) -> tuple[JudgeConfig, ServerOptions]:
     config = {"model": folder.name, "backend": "http", "base_url": f"{url}/v1", **changes}
-    return JudgeConfig.model_validate(config)
+    return judge_and_server(config)
 
 
 @pytest.mark.services
@@ -52,7 +54,7 @@ def test_a_server_gives_the_replies_of_the_engine(folder, tmp_path):
             "chat": over_http(folder, url),
         }
         for api, config in configs.items():
-            judge = open_judge(config)
+            judge = open_judge(*config)
             for decoding in DECODINGS:
                 served[api, decoding.kind] = replies_to(judge, prompts, decoding, sessions=sessions)
             for reply in replies_to(judge, prompts[:8], SCORES, sessions=sessions[:8]):
@@ -112,10 +114,11 @@ def test_two_servers_lose_no_rating_when_one_is_killed(folder, tmp_path, way):
         if way == "router":
             both = router([first_url, second_url], tmp_path / "router.log")
         with both as url:
-            judge = over_http(folder, url, tokenizer=str(folder), concurrency=4)
+            judge, server = over_http(folder, url, tokenizer=str(folder))
             killer = Killer(second.pid, after=500)
             config = RatingConfig(judge=judge, shard_size=20)
-            report = rate(study, config, reporter=killer).report
+            how = RatingRunOptions(base_url=server.base_url, concurrency=4)
+            report = rate(study, config, how, reporter=killer).report
     assert killer.pid == 0
     assert second.wait(10) == -signal.SIGKILL
     assert report.failures == {}

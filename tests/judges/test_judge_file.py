@@ -8,6 +8,8 @@ import pytest
 
 from encore.core.errors import JudgeUnavailableError
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_options import ServerOptions
+from encore.recipes.recipe import RecipeRating
 from tests.golden.command_line import encore
 
 
@@ -32,9 +34,19 @@ def test_a_judge_over_http_comes_whole_from_a_file(tmp_path: Path) -> None:
         'model = "org/judge"\nbackend = "http"\nbase_url = "http://127.0.0.1:1/v1"\n'
         'request_fields = {top_p = 0.9}\nheaders = {X-Key = "ENV:KEY"}\n'
     )
-    config = JudgeConfig(model=str(judge_file(tmp_path, text)))
-    assert (config.model, config.backend, config.concurrency) == ("org/judge", "http", 64)
-    assert (config.request_fields, config.headers) == ({"top_p": 0.9}, {"X-Key": "ENV:KEY"})
+    path = str(judge_file(tmp_path, text))
+    config = JudgeConfig(model=path)
+    assert (config.model, config.backend) == ("org/judge", "http")
+    assert config.request_fields == {"top_p": 0.9}
+    server = config.server(ServerOptions(concurrency=8))
+    assert (server.base_url, server.concurrency) == ("http://127.0.0.1:1/v1", 8)
+    assert server.headers == {"X-Key": "ENV:KEY"}
+    # A recipe has them in one table, and hands them on as one.
+    for judge in ({"model": path}, {"model": path, "base_url": "http://127.0.0.1:2/v1"}):
+        rating = RecipeRating.model_validate({"judge": judge, "concurrency": 8})
+        dumped = RecipeRating.model_validate(rating.set_options())
+        expected = server.model_copy(update={"base_url": judge.get("base_url", server.base_url)})
+        assert dumped.judge.server(dumped) == rating.judge.server(rating) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +57,6 @@ def test_a_judge_over_http_comes_whole_from_a_file(tmp_path: Path) -> None:
         ('modle = "x"', "'modle' is no option of a judge; did you mean model"),
         ('model = "x"\nconcurrency = 0', "concurrency: Input should be greater than or equal to 1"),
         ('model = "x"\nheaders = "sk-secret"', "headers: Input should be a valid dictionary"),
-        ('model = "x"\nbackend = "http"', "--backend http needs --base-url"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name_and_no_secret(
@@ -55,7 +66,7 @@ def test_a_wrong_file_is_refused_with_its_name_and_no_secret(
     finished = encore("plan", "rate", tmp_path, "--judge", path)
     assert finished.code == 1
     assert message in finished.error
-    assert str(path) in finished.error or message.startswith("--backend")
+    assert str(path) in finished.error
     assert "sk-secret" not in finished.error
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from encore.judges import open_judge
-from encore.judges.judge_options import JudgeConfig
 from tests.run_identities import differing_parts
+from tests.worlds.judges import judge_and_server
 
 Options = dict[str, Any]
 
@@ -77,7 +77,7 @@ CHANGES: list[tuple[Options, Options, str]] = [
 def identity_of(options: Options, *, folder: Path) -> dict[str, Any]:
     """Return a judge's identity; no server is asked and no engine is started."""
     filled = {name: str(folder) if text == FOLDER else text for name, text in options.items()}
-    return dataclasses.asdict(open_judge(JudgeConfig.model_validate(filled)).identity)
+    return dataclasses.asdict(open_judge(*judge_and_server(filled)).identity)
 
 
 @pytest.mark.parametrize(("options", "change", "parts"), CHANGES)

@@ -23,12 +23,12 @@ from encore.judges.base import (
     Reply,
     Usage,
 )
-from encore.judges.judge_options import JudgeConfig
 from encore.judges.model_names import is_name_of
 from encore.judges.redaction import Redactor
+from encore.judges.server_options import ServerOptions
 from encore.judges.token_usage import LearnedTokens, checked_usage, request_size
 from tests.golden.command_line import encore
-from tests.judges.hostile_server import KEY, MODEL, ODD_USAGES, UNREADABLE, HostileServer, serving
+from tests.judges.hostile_server import KEY, ODD_USAGES, UNREADABLE, HostileServer, serving
 from tests.judges.test_http_judge import EXPECTED, QUESTIONS, TEXT, ask, opened, rate
 from tests.worlds.studies import numbered_pairs, study_of
 
@@ -309,14 +309,14 @@ def test_parameters_of_the_address_are_sent_with_every_request():
 def test_a_parameter_that_looks_like_a_secret_is_refused_by_its_name(parameter):
     url = f"https://host/v1?api-version=1&{parameter}=hunter22"
     with pytest.raises(JudgeUnavailableError, match=f"its parameter '{parameter}'") as caught:
-        JudgeConfig(model=MODEL, backend="http", base_url=url)
+        ServerOptions(base_url=url)
     assert "hunter22" not in str(caught.value)
 
 
 @pytest.mark.parametrize("parameter", ["v=sk-0123456789abcdef0123", "sk-0123456789abcdef0123"])
 def test_a_parameter_with_a_secret_for_its_value_is_refused(parameter):
     with pytest.raises(JudgeUnavailableError, match="its parameter") as caught:
-        JudgeConfig(model=MODEL, backend="http", base_url=f"https://host/v1?{parameter}")
+        ServerOptions(base_url=f"https://host/v1?{parameter}")
     assert "sk-0123456789" not in str(caught.value)
 
 

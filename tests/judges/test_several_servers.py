@@ -10,16 +10,17 @@ import openai._base_client
 import pytest
 from pydantic import ValidationError
 
-from encore.core.errors import JudgeUnavailableError
-from encore.judges import http_server, http_servers
+from encore.core.errors import InputError, JudgeUnavailableError
+from encore.judges import http_server, http_servers, open_judge
 from encore.judges.base import Reply
 from encore.judges.http_judge import HttpJudge
 from encore.judges.http_protocol import ServerAwayError
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_options import ServerOptions
 from tests.judges.asking import interrupt_after_5
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 from tests.judges.test_http_judge import TEXT
-from tests.worlds.judges import hashed_score
+from tests.worlds.judges import hashed_score, judge_and_server
 from tests.worlds.servers import wait_until
 
 QUESTIONS = [f"Question {number}?" for number in range(240)]
@@ -48,7 +49,7 @@ def servers() -> Iterator[list[HostileServer]]:
 def opened(servers: list[HostileServer], **changes: object) -> HttpJudge:
     urls = ",".join(server.base_url for server in servers)
     options = {"model": MODEL, "backend": "http", "base_url": urls, "concurrency": 8, **changes}
-    return HttpJudge(JudgeConfig.model_validate(options))
+    return HttpJudge(*judge_and_server(options))
 
 
 def ask(judge: HttpJudge, on_progress=lambda _: None) -> list[Reply]:
@@ -131,7 +132,7 @@ class ChangingJudge(HttpJudge):
 def test_servers_are_added_and_dropped_while_prompts_are_asked(servers):
     first, second, third = servers
     options = {"model": MODEL, "backend": "http", "base_url": first.base_url, "concurrency": 2}
-    judge = ChangingJudge(JudgeConfig.model_validate(options))
+    judge = ChangingJudge(*judge_and_server(options))
     is_changed = threading.Event()
 
     def change(num_done: int) -> None:
@@ -216,18 +217,16 @@ def test_an_interruption_reaches_the_requests_of_every_server(servers):
 
 
 def test_addresses_are_separated_by_commas_and_hosts_need_a_revision():
-    options = {"model": MODEL, "backend": "http"}
+    judge = JudgeConfig(model=MODEL, backend="http")
     urls = "http://one:8000/v1, http://one:8001/v1,http://one:8000/v1"
-    config = JudgeConfig.model_validate({**options, "base_url": urls})
-    assert config.base_urls == ("http://one:8000/v1", "http://one:8001/v1")
-    with pytest.raises(ValidationError, match=r"names 2 hosts.*--revision"):
-        JudgeConfig.model_validate({**options, "base_url": "http://one/v1,http://two/v1"})
-    two = "http://one/v1,http://two/v1"
-    config = JudgeConfig.model_validate({**options, "base_url": two, "revision": "mine"})
-    judge = HttpJudge(config)
+    assert ServerOptions(base_url=urls).base_urls == ("http://one:8000/v1", "http://one:8001/v1")
+    two = ServerOptions(base_url="http://one/v1,http://two/v1")
+    with pytest.raises(InputError, match=r"names 2 hosts.*--revision"):
+        open_judge(judge, two)
+    judge = open_judge(judge.model_copy(update={"revision": "mine"}), two)
     assert (judge.identity.revision, judge.num_engines) == ("mine", 2)
     for bad in ("http://one/v1,two/v1", "http://one/v1,ftp://two/v1", ","):
         with pytest.raises(ValidationError, match="expected http://HOST:PORT/v1"):
-            JudgeConfig.model_validate({**options, "base_url": bad})
+            ServerOptions(base_url=bad)
     with pytest.raises(JudgeUnavailableError, match="user, a password"):
-        JudgeConfig.model_validate({**options, "base_url": "http://one/v1,http://me:pw@two/v1"})
+        ServerOptions(base_url="http://one/v1,http://me:pw@two/v1")

@@ -17,9 +17,11 @@ import psutil
 import pytest
 
 from encore.core.errors import JudgeUnavailableError
+from encore.judges import open_judge
 from encore.judges.base import Decoding, Reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_judge import ServedJudge
+from encore.judges.server_options import ServerOptions
 from encore.judges.server_process import ServerProcess
 from encore.judges.vllm_engine import VllmJudge
 from encore.judges.vllm_servers import LocalServers, served_name, server_command
@@ -55,10 +57,15 @@ def servers_of(standin: Standin, *, num_servers: int = 2, **options: Any) -> Loc
     )
 
 
+def opened(folder: Path, standin: Standin, **options: Any) -> ServedJudge:
+    servers = servers_of(standin, **options)
+    return ServedJudge(JudgeConfig(model=str(folder)), ServerOptions(), servers=servers)
+
+
 @contextmanager
 def served(folder: Path, standin: Standin, **options: Any) -> Iterator[ServedJudge]:
     """Open a judge on stand-ins; all of them have ended afterwards."""
-    judge = ServedJudge(JudgeConfig(model=str(folder)), servers=servers_of(standin, **options))
+    judge = opened(folder, standin, **options)
     try:
         yield judge
     finally:
@@ -91,7 +98,7 @@ def wait_for_all(standin: Standin, judge: ServedJudge) -> None:
 
 def test_a_served_judge_is_the_judge_of_the_engine_in_process(folder, standin):
     config = JudgeConfig(model=str(folder))
-    judge, engine = ServedJudge(config, servers=servers_of(standin)), VllmJudge(config)
+    judge, engine = opened(folder, standin), VllmJudge(config)
     assert judge.identity == engine.identity
     judge.check(Decoding(kind="expected", max_reply_tokens=16, labels=tuple("0123456789")))
     with pytest.raises(JudgeUnavailableError):
@@ -100,9 +107,9 @@ def test_a_served_judge_is_the_judge_of_the_engine_in_process(folder, standin):
 
 
 def test_servers_of_several_hosts_are_one_judge(folder, standin):
-    judge = ServedJudge(JudgeConfig(model=str(folder)), servers=servers_of(standin))
+    judge = opened(folder, standin)
     urls = ["http://one:1/v1", "http://two:1/v1"]
-    assert judge._client_config(urls).base_urls == tuple(urls)
+    assert open_judge(*judge._client_options(urls)).how.base_urls == tuple(urls)
 
 
 def test_servers_share_the_prompts_and_the_key_of_a_service_is_not_sent(
@@ -114,7 +121,7 @@ def test_servers_share_the_prompts_and_the_key_of_a_service_is_not_sent(
         wait_for_all(standin, judge)
         standin.order(seconds=0.05)
         replies = ask(judge, num=200)
-        assert judge.config.api_key_env != "OPENAI_API_KEY"
+        assert judge.how.api_key_env != "OPENAI_API_KEY"
     assert {reply.answered_by for reply in replies} == {""}
     assert {line.split()[0] for line in standin.lines("prompts")} == {*map(str, standin.pids)}
     assert len(standin.lines("prompts")) == len(replies)  # each prompt once

@@ -12,6 +12,7 @@ from encore.core.reporting import SILENT
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_judge import ServedJudge
+from encore.judges.server_options import ServerOptions
 from encore.judges.vllm_servers import LocalServers
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingResult, open_run, rate_run
@@ -28,7 +29,7 @@ def rate_with_standins(
     servers = LocalServers(
         shares=[{}] * num_servers, log_dir=folder / "logs", make_command=Standin(folder).command
     )
-    served = ServedJudge(config.judge, servers=servers)
+    served = ServedJudge(config.judge, ServerOptions(), servers=servers)
     return rate_run(open_run(open_study(study), config, judge=served), reporter=SILENT)
 
 

@@ -14,7 +14,7 @@ from encore.demo import DATA_PATHS, JUDGE_PATH
 from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run
-from encore.rating.rating_options import PlanRateConfig, RatingConfig
+from encore.rating.rating_options import PlanRateConfig, RatingConfig, ReplyOptions
 from encore.rating.rating_plan import LayoutCost, RatingPlan, plan_rating
 from encore.rating.rating_run import RatingResult, rate
 from encore.runs.worker import work_through
@@ -26,8 +26,9 @@ from tests.worlds.studies import create_study, numbered_pairs, shard_path, study
 
 def plan(study: Study, folder: Path, **options: object) -> RatingPlan:
     judge = {"model": str(folder), **options.pop("judge", {})}
+    replies = ReplyOptions(base_url=options.pop("base_url", None))
     config = PlanRateConfig.model_validate({"judge": judge, **options})
-    return plan_rating(study, config)
+    return plan_rating(study, config, replies)
 
 
 def test_tokens_and_money_follow_from_the_prompts(study, tiny_judge):
@@ -88,8 +89,8 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     prices = {"price_input": 2.0, "price_output": 10.0}
     with serving(HostileServer()) as server:
-        judge = {"backend": "http", "base_url": server.base_url}
-        uncalibrated = plan(study, Path(MODEL), judge=judge, **prices)
+        served = {"judge": {"backend": "http"}, "base_url": server.base_url}
+        uncalibrated = plan(study, Path(MODEL), **served, **prices)
         # A prompt's bytes are 4 a token, and a reply has 4 tokens of at most 16.
         num_bytes = sum(len(prompt.encode()) for prompt in texts_of(study))
         middle = num_bytes / 4 * 2e-6 + 500 * 4 * 10e-6
@@ -100,7 +101,7 @@ def test_a_server_without_a_tokenizer_gets_calls_counted_and_tokens_calibrated(s
         assert f"between {low:.4g} and {high:.4g}" in uncalibrated.notes[0]
         assert "--tokenizer" in uncalibrated.notes[1]
         assert server.num_requests.total() == 0  # nothing is asked for a plan
-        calibrated = plan(study, Path(MODEL), judge=judge, calibrate=5, **prices)
+        calibrated = plan(study, Path(MODEL), **served, calibrate=5, **prices)
     row = calibrated.layouts["paper"]
     # The server says 100 tokens of a prompt, 60 of them from its cache, and 4 of a reply.
     assert (row.prompt_tokens, row.computed_tokens, row.output_tokens) == (50_000, 20_000, 2000)
@@ -137,7 +138,7 @@ def test_the_plan_says_when_rules_are_so_long_that_the_papers_layout_computes_le
     tmp_path, monkeypatch, reads_texts, num_bytes, advice
 ):
     judge = ScriptedJudge(reads_texts=reads_texts)
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
+    monkeypatch.setattr(rating_run, "open_judge", lambda *_: judge)
     study = open_study(study_of(numbered_pairs(25, num_extra_words=36), tmp_path / "study"))
     rules = tmp_path / "rules.toml"
     rules.write_text('name = "long"\n' + "".join(RULE.format(n, n * num_bytes) for n in "abc"))
@@ -154,7 +155,7 @@ def test_a_study_without_pairs_is_refused(tiny_judge, tmp_path):
 
 def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):
     judge = ScriptedJudge()
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: judge)
+    monkeypatch.setattr(rating_run, "open_judge", lambda *_: judge)
     prices = {"count": 4, "price_gpu_hour": 2.0}
     rating_plan = plan(study, Path("scripted"), calibrate=5, **prices)
     assert judge.num_asked == 5 * 20

@@ -327,7 +327,7 @@ def test_where_nothing_may_be_written_a_complete_run_is_reused_and_others_refuse
     with pytest.MonkeyPatch.context() as patch:
         make_read_only(patch)
         # The refusal comes before the judge is loaded, which takes minutes.
-        patch.setattr(rating_run, "open_judge", lambda _: pytest.fail("judge loaded"))
+        patch.setattr(rating_run, "open_judge", lambda *_: pytest.fail("judge loaded"))
         with pytest.raises(EncoreError, match=r"cannot be written .Read-only file system."):
             open_run(study, config())
     rate(study, judge)

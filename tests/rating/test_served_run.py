@@ -125,10 +125,10 @@ def test_engine_seconds_are_those_of_the_engines(study, monkeypatch, num_engines
     ],
 )
 def test_engines_that_no_judge_can_have_are_refused(engines, backend, message):
-    judge = {"model": "judge", "backend": backend}
-    judge |= {"base_url": "http://127.0.0.1:1/v1"} if backend == "http" else {}
+    judge = JudgeConfig(model="judge", backend=backend)
+    url = "http://127.0.0.1:1/v1" if backend == "http" else None
     with pytest.raises(InputError, match=message):
-        open_rating_judge(JudgeConfig.model_validate(judge), EngineOptions(engines=engines))
+        open_rating_judge(judge, EngineOptions(engines=engines, base_url=url))
 
 
 @pytest.mark.parametrize("engines", [0, 1025])

@@ -78,7 +78,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(stop_rules, "_FIRST_PAIRS", 5 * SHARD_SIZE)
     write_rules(tmp_path / "rules.toml", ["kind", "brief"])
     bench = Bench(study_of(numbered_pairs(NUM_PAIRS), tmp_path / "study"))
-    monkeypatch.setattr(rating_run, "open_judge", lambda _config: bench.judge)
+    monkeypatch.setattr(rating_run, "open_judge", lambda *_: bench.judge)
     return bench
 
 

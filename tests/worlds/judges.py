@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,6 +20,8 @@ from encore.judges.base import (
     ignore_reply,
     label_reply,
 )
+from encore.judges.judge_options import JudgeConfig
+from encore.judges.server_options import ServerOptions
 from tests.worlds.tokenizers import byte_level
 
 SPECIAL_TOKENS = ["<pad>", "<bos>", "<eot>", "<user>", "<assistant>"]
@@ -34,6 +36,14 @@ def byte_tokenizer(chat_template: str = CHAT_TEMPLATE) -> Any:
     """Return a tokenizer with a token per byte, five special tokens and a chat template."""
     tokens_by_role = {"bos_token": "<bos>", "eos_token": "<eot>", "pad_token": "<pad>"}
     return byte_level(SPECIAL_TOKENS, template=chat_template, **tokens_by_role)
+
+
+def judge_and_server(options: Mapping[str, object]) -> tuple[JudgeConfig, ServerOptions]:
+    """Return a judge and its server of the options that a judge.toml has."""
+    names = ServerOptions.model_fields.keys() & options.keys()
+    judge = {name: value for name, value in options.items() if name not in names}
+    server = {name: options[name] for name in names}
+    return JudgeConfig.model_validate(judge), ServerOptions.model_validate(server)
 
 
 def hashed_score(prompt: str) -> str:

@@ -41,6 +41,7 @@ from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
 from encore.judges.base import Judge
+from encore.judges.server_options import ServerOptions
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS
 from encore.runs.identity import run_key_of
 from encore.warehouse import open_ratings
@@ -96,12 +97,17 @@ class JudgeReport:
 
 
 def judge_benchmark(
-    config: JudgeBenchmarkConfig, *, judge: Judge | None = None, reporter: Reporter = SILENT
+    config: JudgeBenchmarkConfig,
+    how: ServerOptions = ServerOptions(),
+    *,
+    judge: Judge | None = None,
+    reporter: Reporter = SILENT,
 ) -> JudgeReport:
     """Judge the pairs that are not judged yet, and write the results per pair.
 
     Args:
         config: Judge, pairs and the way of judging.
+        how: Address of the judge's server, and how it is asked.
         judge: An opened judge, which stays open. None: open the config's judge.
         reporter: Receives the progress, in replies.
 
@@ -113,6 +119,7 @@ def judge_benchmark(
         EncoreError: The judge does not load.
     """
     _check_options(config)
+    config.judge.server(how)  # a contradiction is refused before the benchmark is fetched
     pairs = configured_pairs(config.pairs)
     if config.by == "pair" and "ties" in pairs.benchmark.scoring.values():
         raise InputError(
@@ -129,7 +136,7 @@ def judge_benchmark(
         check_weights(weights, load_rule_set(config.rating.rules), pairs, out=config.out)
         training_labels = tuple(f"training {part}" for part in ratings.synthetic)
     with contextlib.ExitStack() as stack:  # the judge opens after all checks
-        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge)))
+        opened = judge or stack.enter_context(contextlib.closing(open_judge(config.judge, how)))
         if weights is None:
             return _by_pair(pairs, config, judge=opened, reporter=reporter)
         return _by_rating(pairs, config, weights, training_labels, judge=opened, reporter=reporter)
