@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -100,26 +100,45 @@ class BenchmarkScoringConfig(ComputingConfig):
 class BenchmarkConfig(BenchmarkScoringConfig):
     """Configuration of `encore benchmark`: models, files of results, and rows of the table."""
 
-    model: str | None = _models(None, identity=False, metavar="FOLDER_OR_ID")
-    """Multi-head model whose heads are weighed, made by `encore train` or `encore export`."""
-    reward_models: tuple[str, ...] = _models(
-        (), name="reward-model", identity=False, metavar="NAME=FOLDER_OR_ID"
+    REPLACED_IN_KEYS: ClassVar = frozenset(
+        {
+            "model",
+            "reward_models",
+            "row_revisions",
+            "gate",
+            "results",
+            "pairs",
+            "ratings",
+            "run",
+            "judge",
+            "published",
+            "records",
+            "out",
+            "device",
+            "layout",
+            "tokens_per_microbatch",
+            "max_set_aside_share",
+        }
     )
+
+    model: str | None = _models(None, metavar="FOLDER_OR_ID")
+    """Multi-head model whose heads are weighed, made by `encore train` or `encore export`."""
+    reward_models: tuple[str, ...] = _models((), name="reward-model", metavar="NAME=FOLDER_OR_ID")
     """Reward model with one head that gets a row; repeatable. Also give the initial model, before
     training. The names bradley-terry-model and bradley-terry-model-initialised put the row beside
     the paper's."""
-    gate: Path | None = _models(None, identity=False, metavar="DIR")
+    gate: Path | None = _models(None, metavar="DIR")
     """Gate of `encore gate` over MODEL's heads: the paper's row MoE."""
-    results: tuple[str, ...] = _models((), identity=False, metavar="[NAME=]FILE")
+    results: tuple[str, ...] = _models((), metavar="[NAME=]FILE")
     """Results per pair, written by `encore judge` or an earlier `encore benchmark`; their rows join
     the table; repeatable. A name such as judge-llama3-8b puts a judge beside the paper's."""
-    pairs: PairsConfig = option(PairsConfig(), identity=False)
+    pairs: PairsConfig = option(PairsConfig())
     rows: RowsConfig = RowsConfig()
-    ratings: StudyFolder | None = _rows(None, identity=False)
+    ratings: StudyFolder | None = _rows(None)
     """Training ratings that the weights are computed from. Default: the study's."""
-    run: str | None = _rows(None, identity=False, metavar="RUN_KEY")
+    run: str | None = _rows(None, metavar="RUN_KEY")
     """Rating run, if there are several (a prefix of its key)."""
-    judge: str | None = _rows(None, name="judge-name", identity=False)
+    judge: str | None = _rows(None, name="judge-name")
     """Judge whose ratings are used, if there are several."""
     scale: str | None = _rows(None, metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
@@ -127,16 +146,16 @@ class BenchmarkConfig(BenchmarkScoringConfig):
     """Columns of a wide table that are rules."""
     paper: PaperTables = _rows("main")
     """Backbone of the paper's figures shown beside."""
-    published: Path | None = _rows(None, identity=False, metavar="PATH")
+    published: Path | None = _rows(None, metavar="PATH")
     """Results that others published: records of every_eval_ever (JSON), a file or a folder. Their
     rows are marked "as published"."""
-    records: Path | None = option(None, identity=False, metavar="DIR")
+    records: Path | None = option(None, metavar="DIR")
     """Folder for our rows as records of every_eval_ever, one file a row."""
-    out: Path | None = option(None, identity=False, metavar="DIR")
+    out: Path | None = option(None, metavar="DIR")
     """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
-    device: str | None = option(None, hidden=True, identity=False)
+    device: str | None = option(None, hidden=True)
     """Device of the models; default: a GPU if present."""
-    row_revisions: dict[str, str] = option(dict, hidden=True, identity=False)
+    row_revisions: dict[str, str] = option(dict, hidden=True)
     """Hub revision of each --reward-model, by the row's name."""
 
     @property
@@ -189,7 +208,7 @@ class JudgeBenchmarkConfig(VerdictConfig):
     """Configuration of `encore judge`: the judge, the pairs, and the protocol."""
 
     judge: JudgeConfig
-    out: Path = option(identity=False, metavar="DIR")
+    out: Path = option(metavar="DIR")
     """Folder for the judge's replies, one folder per key."""
     pairs: PairsConfig = PairsConfig()
     by: JudgeBy = option("pair")

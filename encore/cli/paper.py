@@ -40,7 +40,7 @@ class PaperConfig(RatingsConfig):
     """Options of `encore paper`."""
 
     ratings: StudyFolder | None = option(  # type: ignore[assignment]  # not needed for the figures
-        None, positional=True, identity=False
+        None, positional=True
     )
     """Ratings to check the theorem on: a study, a Parquet file, or a folder of them, as for `encore
     analyze`."""

@@ -8,9 +8,8 @@ this module has the parts that all configs share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -26,6 +25,10 @@ _METADATA_KEY = "encore"
 
 class StageConfig(BaseModel):
     """The options of one stage. The docstring below a field is its help text."""
+
+    #: Fields that are in a run's identity in another form: as digests of what they lead to, or as
+    #: numbers of its plan. Every other field is in it as it stands, unless it has its default.
+    REPLACED_IN_KEYS: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(
         frozen=True,
@@ -67,7 +70,6 @@ def option(
     name: str | None = None,
     positional: bool = False,
     hidden: bool = False,
-    identity: bool = True,
     only_for: Mapping[str, Sequence[str]] | None = None,
     beside_recipe: bool = False,
     source: str | None = None,
@@ -85,8 +87,6 @@ def option(
         name: Option name on the command line, if it is not the field's.
         positional: True makes it an argument instead of an option.
         hidden: True leaves it out of the command line.
-        identity: False if it changes no result, or leads to what stands in a run's identity by
-            itself: a judge, a rule set, the number of pairs.
         only_for: Values of another field with which this option is read, by that field's name,
             e.g. ``{"method": ("lora",)}``; see `unused_options`. None: it is always read.
         beside_recipe: True if it may be given together with a recipe: a path, an amount or the
@@ -102,17 +102,11 @@ def option(
     metadata["beside_recipe"] = beside_recipe
     metadata["only_for"] = {name: [*values] for name, values in (only_for or {}).items()}
     metadata = {key: value for key, value in metadata.items() if value}
-    if not identity:
-        metadata["identity"] = False
     extra: dict[str, Any] = {_METADATA_KEY: metadata}
     if choices:
         extra["enum"] = [*choices]
     default_key = "default_factory" if isinstance(default, type) else "default"
     return Field(description=help, json_schema_extra=extra, **{default_key: default}, **bounds)
-
-
-#: An option whose value is no part of a run's key.
-unkeyed_option = partial(option, identity=False)
 
 
 def option_metadata(field: FieldInfo) -> Mapping[str, Any]:
@@ -150,7 +144,7 @@ def part_of(config: BaseModel, kind: type[Part], **changes: Any) -> Part:
     return kind.model_validate(values | changes)
 
 
-def keyed_defaults(kind: type[BaseModel]) -> dict[str, Any]:
+def keyed_defaults(kind: type[StageConfig]) -> dict[str, Any]:
     """Return the defaults of a config's options that are in keys, by name.
 
     A required option has ``PydanticUndefined``.
@@ -158,11 +152,11 @@ def keyed_defaults(kind: type[BaseModel]) -> dict[str, Any]:
     return {
         name: field.get_default(call_default_factory=True)
         for name, field in kind.model_fields.items()
-        if option_metadata(field).get("identity", True)
+        if name not in kind.REPLACED_IN_KEYS
     }
 
 
-def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[str, Any]:
+def identity_of(config: StageConfig, kind: type[StageConfig] | None = None) -> dict[str, Any]:
     """Return the part of a run's identity that a config has, as JSON values.
 
     It holds the values that are not the default, so an option that is added changes no key of a run
@@ -180,6 +174,6 @@ def identity_of(config: BaseModel, kind: type[BaseModel] | None = None) -> dict[
     }
     dumped = config.model_dump(mode="json", include=changed_names)
     for name in changed_names:
-        if isinstance(value := getattr(config, name), BaseModel):
+        if isinstance(value := getattr(config, name), StageConfig):
             dumped[name] = identity_of(value)
     return dumped

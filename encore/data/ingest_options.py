@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encore.core.config import StageConfig, option, unkeyed_option
+from encore.core.config import StageConfig, option
 from encore.data.pairs_manifest import MAX_SET_ASIDE_SHARE
 from encore.data.sources.pku import Prefer
 from encore.data.study_options import StudyFolder
@@ -11,7 +11,7 @@ from encore.data.study_options import StudyFolder
 class IngestConfig(StageConfig):
     """Options of `encore ingest`."""
 
-    out: StudyFolder = unkeyed_option(positional=True, name="study")
+    out: StudyFolder = option(positional=True, name="study")
     """The study directory; created if missing."""
     sources: tuple[str, ...] = option(positional=True, metavar="SOURCE...", min_length=1)
     """What to read, each as [LABEL=][FORMAT:]WHERE. WHERE is hh, hh/harmless-base, pku or hh-pku
@@ -25,8 +25,8 @@ class IngestConfig(StageConfig):
     default) or better (helpfulness)."""
     split: str | None = option(None, examples=["train", "test", "train+test"])
     """Split of the hub sources: train (the default), test or train+test."""
-    replace: bool = unkeyed_option(False)
+    replace: bool = option(False)
     """Replace the pairs of a label if they differ."""
-    max_set_aside_share: float = unkeyed_option(MAX_SET_ASIDE_SHARE, ge=0, le=1, metavar="SHARE")
+    max_set_aside_share: float = option(MAX_SET_ASIDE_SHARE, ge=0, le=1, metavar="SHARE")
     """Share of a source's records that may be set aside. Above it the command ends with exit code
     3, after the study is written."""

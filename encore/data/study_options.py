@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 
 from encore.buckets.study_mirror import study_path
-from encore.core.config import StageConfig, unkeyed_option
+from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, InputError
 
 
@@ -36,7 +36,7 @@ _STUDY_HELP = "The study directory (made by `encore ingest`), or its address in 
 #: The study of a stage: the argument of a command, the first field of a flow's form.
 StudyArgument = Annotated[
     StudyFolder,
-    unkeyed_option(positional=True, help=_STUDY_HELP),
+    option(positional=True, help=_STUDY_HELP),
     WithJsonSchema({"type": "string", "format": "path", "description": _STUDY_HELP}),
 ]
 
@@ -50,26 +50,26 @@ class StudyConfig(StageConfig):
 class RunFilter(StageConfig):
     """Options of a stage that reads all rating runs of a study, or the one that they name."""
 
-    run: str | None = unkeyed_option(None, metavar="RUN_KEY")
+    run: str | None = option(None, metavar="RUN_KEY")
     """Key of the one rating run to read, or a unique prefix. Default: all runs."""
-    judge: str | None = unkeyed_option(None, name="judge-name", metavar="NAME")
+    judge: str | None = option(None, name="judge-name", metavar="NAME")
     """Name of the judge whose ratings are read."""
 
 
 class RunChoice(RunFilter):
     """Options of a stage that reads the ratings of one run of a study."""
 
-    run: str | None = unkeyed_option(None, metavar="RUN_KEY")
+    run: str | None = option(None, metavar="RUN_KEY")
     """Key of the rating run to read, or a unique prefix. Default: the run with most pairs."""
 
 
 class RatingTableOptions(StageConfig):
     """Options that say how to read a table of ratings from elsewhere."""
 
-    scale: str | None = unkeyed_option(None, metavar="LOW,HIGH")
+    scale: str | None = option(None, metavar="LOW,HIGH")
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5: they are mapped to 0
     to 1. A rating outside is an error."""
-    rule_columns: str | None = unkeyed_option(None, metavar="NAME,NAME,...")
+    rule_columns: str | None = option(None, metavar="NAME,NAME,...")
     """Columns of a wide table that are rules. Default: all but pair_id, source, response, prompt_id
     and prompt."""
 
@@ -82,7 +82,7 @@ class RatingTableOptions(StageConfig):
 class RatingsConfig(RatingTableOptions, RunChoice):
     """Options of a stage that reads ratings from a study or from files."""
 
-    ratings: StudyFolder = unkeyed_option(positional=True)
+    ratings: StudyFolder = option(positional=True)
     """A study; a file of CSV, JSON, Parquet or Arrow, as for `encore ingest`; a folder of Parquet
     files (with subfolders); or a published data set. Columns of a file: pair_id, source, response
     (chosen or rejected), rule_id and rating (0 to 1, or null); or pair_id, response and a column

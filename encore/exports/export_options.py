@@ -18,14 +18,14 @@ class ExportConfig(ModelOptions):
 
     model: str = option(positional=True)
     """A run or model folder of `encore train`, an export with all heads, or a hub id."""
-    out: Path = option(metavar="DIR", identity=False)
+    out: Path = option(metavar="DIR")
     """The folder to write; one export."""
     composition: WeightChoice = WeightChoice()
     dtype: Literal["float32", "bfloat16"] = option("float32")
     """Number format of the weights on disk; bfloat16 halves them and can flip near-ties."""
     licence: str | None = option(None, name="license", metavar="ID")
     """Licence that the model card states, by its name on the hub, e.g. mit."""
-    push: str | None = option(None, metavar="REPO", identity=False)
+    push: str | None = option(None, metavar="REPO")
     """Upload the written export to this repository of the Hugging Face hub (owner/name). The token
     is that of `hf auth login` or HF_TOKEN. A new repository is private."""
 

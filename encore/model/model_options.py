@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from encore.core.config import StageConfig, option, unkeyed_option
+from encore.core.config import StageConfig, option
 
 _computing = partial(option, group="Reading and computing")
 
@@ -22,7 +22,7 @@ def set_aside_option(group: str | None = None) -> Any:
         "Largest share of the pairs that the model's chat template may refuse, for example for a "
         "system turn. They are set aside and counted. A larger share is an error before any work."
     )
-    return unkeyed_option(MAX_SET_ASIDE_SHARE, help=text, group=group, ge=0, le=1, metavar="SHARE")
+    return option(MAX_SET_ASIDE_SHARE, help=text, group=group, ge=0, le=1, metavar="SHARE")
 
 
 class ModelOptions(StageConfig):
@@ -40,9 +40,13 @@ class ModelOptions(StageConfig):
 class ComputingConfig(ModelOptions):
     """Options with which a reward model is opened and computes scores."""
 
-    layout: Layout = _computing("auto", identity=False)
+    REPLACED_IN_KEYS: ClassVar = frozenset(
+        {"layout", "tokens_per_microbatch", "max_set_aside_share"}
+    )
+
+    layout: Layout = _computing("auto")
     """How responses are laid out in a batch. It changes the speed, and scores only by rounding.
     auto: no padding, and a pair's common prompt is computed once where the model allows it."""
-    tokens_per_microbatch: int | None = _computing(None, ge=1, identity=False)
+    tokens_per_microbatch: int | None = _computing(None, ge=1)
     """Tokens of one forward pass. It limits the memory. Default: by device."""
     max_set_aside_share: float = set_aside_option(group="Reading and computing")

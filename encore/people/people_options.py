@@ -78,12 +78,10 @@ class AnnotateImportConfig(StudyConfig):
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
-    to: StudyFolder | None = option(None, positional=True, name="study", identity=False)
+    to: StudyFolder | None = option(None, positional=True, name="study")
     """Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table
     that has ratings needs none."""
-    files: tuple[Path, ...] = option(
-        (), positional=True, metavar="FILE...", min_length=1, identity=False
-    )
+    files: tuple[Path, ...] = option((), positional=True, metavar="FILE...", min_length=1)
     """Parquet, CSV or JSON lines with the columns response, rule and label (true, false or a number
     from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the gold data of
     OpenAI's Rule Based Rewards."""
@@ -112,7 +110,7 @@ class GuardConfig(ModelOptions):
     """Folder that `encore train` or `encore export` wrote, or a reward model's hub id."""
     composition: WeightChoice = WeightChoice()
     max_set_aside_share: float = set_aside_option()
-    out: Path = option(Path("guard-scores"), identity=False, metavar="DIR")
+    out: Path = option(Path("guard-scores"), metavar="DIR")
     """Folder of the scores, one folder a model and set of responses. A call with other weights or
     other labels reads them, and a stopped call continues."""
     device: str | None = option(None)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
-from encore.core.config import StageConfig, keyed_defaults, option, unkeyed_option
+from encore.core.config import StageConfig, keyed_defaults, option
 from encore.core.errors import InputError
 from encore.judges.judge_options import Decode, JudgeConfig
 from encore.judges.server_options import ServerOptions, http_option
 from encore.runs.run_options import RunOptions
 from encore.weighting.scheme_options import tau_option
 
-_limits = partial(unkeyed_option, group="Limits")
-_prices = partial(unkeyed_option, group="Prices")
+_limits = partial(option, group="Limits")
+_prices = partial(option, group="Prices")
 
 #: Largest options for the tokens of a reply: of a rating alone, and with thinking before it.
 MAX_RATING_REPLY_TOKENS, MAX_THINKING_REPLY_TOKENS = 512, 32_768
@@ -70,12 +70,14 @@ def _checked_marks(text: str) -> str:
 class RatingConfig(StageConfig):
     """Question of a rating run: every response of a study under every rule of a set."""
 
-    judge: JudgeConfig = option(identity=False)  # the opened judge has an identity of its own
-    rules: str = unkeyed_option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
+    REPLACED_IN_KEYS: ClassVar = frozenset({"judge", "rules", "limit", "shard_size"})
+
+    judge: JudgeConfig
+    rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
     """encore-10, encore-20, or the path of your own rule set (TOML)."""
-    shard_size: int = unkeyed_option(1000, ge=1, le=100_000, beside_recipe=True)
+    shard_size: int = option(1000, ge=1, le=100_000, beside_recipe=True)
     """Pairs per shard. A shard is one file; a crash loses at most the shard in progress."""
-    limit: int | None = unkeyed_option(None, ge=1, beside_recipe=True)
+    limit: int | None = option(None, ge=1, beside_recipe=True)
     """Pilot: rate only this many pairs, a fair sample by content hash."""
     overlong: Literal["set-aside", "truncate-left"] = option("set-aside")
     """What happens to a prompt that is longer than the judge's context. set-aside: its rating is
@@ -147,17 +149,17 @@ def _checked_engines(engines: int | Literal["auto"]) -> int | Literal["auto"]:
 class ReplyOptions(ServerOptions):
     """A judge's server, and waiting for its replies: options of a call, in no run's key."""
 
-    shard_timeout_seconds: float | None = unkeyed_option(None, ge=0.001, beside_recipe=True)
+    shard_timeout_seconds: float | None = option(None, ge=0.001, beside_recipe=True)
     """Give up on a shard whose generation takes longer (seconds)."""
-    allow_nulls: bool = unkeyed_option(False, beside_recipe=True)
+    allow_nulls: bool = option(False, beside_recipe=True)
     """Go on although more than half of the replies, after the first 50, hold no rating."""
 
 
 class EngineOptions(ReplyOptions):
     """Number of engines that share the prompts. Any number continues the same run."""
 
-    engines: Annotated[_NumEngines | Literal["auto"], AfterValidator(_checked_engines)] = (
-        unkeyed_option(1, group="Engines", beside_recipe=True)
+    engines: Annotated[_NumEngines | Literal["auto"], AfterValidator(_checked_engines)] = option(
+        1, group="Engines", beside_recipe=True
     )
     """Number of engines that share the prompts. One is in this process. More are vLLM servers, each
     with its own GPUs, that this process starts and ends; on a Prefect server they are runs on the
@@ -204,7 +206,7 @@ class BatchConfig(StageConfig):
 class CheckConfig(StageConfig):
     """Option for a second run that asks for one rule a call."""
 
-    check: int | None = unkeyed_option(None, ge=2, metavar="RESPONSES")
+    check: int | None = option(None, ge=2, metavar="RESPONSES")
     """For --layout all-rules: then ask for one rule a call, in the paper's layout, for so many
     responses, as a run beside this one. `encore analyze` compares the two."""
 
@@ -245,12 +247,11 @@ class RatingRunOptions(EngineOptions, LimitOptions, RunOptions):
 
     tau: float = tau_option(
         DEFAULT_TAU,
-        identity=False,
         group="Limits",
         help="Temperature of the weights that --until-weights-within is about. A smaller one needs "
         "more pairs.",
     )
-    retry_failed_prompts: bool = unkeyed_option(False)
+    retry_failed_prompts: bool = option(False)
     """Ask again for the ratings that are null because the service refused the prompt or failed
     (content_filter, refused, server_error, unreadable_answer), and for nothing else. A shard with
     such nulls is replaced when they were asked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -18,7 +18,7 @@ ALL = "ALL"
 class PoolConfig(StageConfig):
     """Options of a stage that reads one pool."""
 
-    pool: Path = option(identity=False, positional=True, metavar="POOL")
+    pool: Path = option(positional=True, metavar="POOL")
     """File with principles or rules: .toml, .csv with a header or .jsonl; or encore-10 or
     encore-20."""
 
@@ -62,7 +62,9 @@ class LintConfig(StageConfig):
 class QuestionConfig(PoolConfig):
     """Options of a stage that asks a judge a question about each rule of a pool."""
 
-    judge: JudgeConfig | None = option(None, identity=False)
+    REPLACED_IN_KEYS: ClassVar = frozenset({"pool", "judge"})
+
+    judge: JudgeConfig | None = option(None)
     max_reply_tokens: int = option(16, ge=2, le=MAX_RATING_REPLY_TOKENS)
     """A longer reply is cut off, and its rating is null."""
 
@@ -117,7 +119,7 @@ class DraftConfig(QuestionConfig):
 class ProbeConfig(RatingConfig):
     """Question of `encore rules probe`: the rating run, the number of pairs, and paraphrases."""
 
-    limit: None = option(None, hidden=True, identity=False)
+    limit: None = option(None, hidden=True)
     """As --num-pairs says."""
     num_pairs: int = option(200, ge=2, le=10_000)
     """Pairs that are rated in every form, a random sample by content hash; all pairs if the study

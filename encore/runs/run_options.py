@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from encore.core.config import StageConfig, unkeyed_option
+from encore.core.config import StageConfig, option
 
 
 def _checked_slice(text: str) -> str:
@@ -19,11 +19,11 @@ def _checked_slice(text: str) -> str:
 class RunOptions(StageConfig):
     """Work of one call on a run. It changes no result, so it is in no key."""
 
-    slice: Annotated[str, AfterValidator(_checked_slice)] | None = unkeyed_option(
+    slice: Annotated[str, AfterValidator(_checked_slice)] | None = option(
         None, group="Engines", metavar="I/N"
     )
     """Only the I-th of N parts of the shards, I from 0: for array jobs without an orchestrator."""
-    shard: tuple[Annotated[int, Field(ge=0)], ...] = unkeyed_option(())
+    shard: tuple[Annotated[int, Field(ge=0)], ...] = option(())
     """Only this shard; repeat for several."""
 
     @property

@@ -7,14 +7,14 @@ from typing import Self
 from pydantic import model_validator
 
 from encore.core.command_parser import UsageError
-from encore.core.config import StageConfig, option, unkeyed_option
+from encore.core.config import StageConfig, option
 from encore.model.model_options import ModelOptions
 from encore.weighting.weights_options import WeightChoice
 
 
 def allow_host_option() -> tuple[str, ...]:
     """Return the option of further names by which clients may call a server."""
-    names: tuple[str, ...] = unkeyed_option(
+    names: tuple[str, ...] = option(
         (),
         name="allow-host",
         metavar="NAME",

@@ -125,12 +125,12 @@ class TrainingRunConfig(RatingTableOptions, RunChoice, TrainingConfig):
     """Options of one training: backbone, training data, settings and output folder."""
 
     backbone: BackboneConfig
-    ratings: StudyFolder | None = option(None, identity=False)
+    ratings: StudyFolder | None = option(None)
     """Ratings to learn: a Parquet file, a folder of them, or a study. Default: those of the study.
     """
-    limit: int | None = option(None, ge=1, identity=False)
+    limit: int | None = option(None, ge=1)
     """Pilot: most pairs to learn from, by content hash."""
-    out: Path | None = option(None, identity=False, metavar="DIR")
+    out: Path | None = option(None, metavar="DIR")
     """Folder of the run. Default: STUDY/training/RUN_KEY, a key of settings and data."""
     max_set_aside_share: float = set_aside_option()
 
@@ -179,6 +179,6 @@ class GateTrainingConfig(StageConfig):
     gate: GateConfig = GateConfig()
     limit: int | None = option(None, ge=1)
     """Pilot: most pairs, by content hash."""
-    out: Path | None = option(None, metavar="DIR", identity=False)
+    out: Path | None = option(None, metavar="DIR")
     """Folder of the gate. Default: beside MODEL."""
     max_set_aside_share: float = set_aside_option()

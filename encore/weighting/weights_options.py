@@ -29,11 +29,11 @@ class WeightsConfig(RatingsConfig, SchemeOptions):
     """Show scheme encore at several temperatures."""
     label_curve: bool = option(False)
     """Show the accuracy of scheme shrunk by number of labels, beside encore and uniform."""
-    trainer: TrainerName | None = option(None, name="for", identity=False)
+    trainer: TrainerName | None = option(None, name="for")
     """Print the piece of this trainer's configuration with rules, weights and their order."""
-    model: Path | None = option(None, metavar="FOLDER", identity=False)
+    model: Path | None = option(None, metavar="FOLDER")
     """With --for: a training run or model folder with head 0, which is then among the weights."""
-    beta: Beta | None = option(None, metavar="NUMBER|auto", identity=False)
+    beta: Beta | None = option(None, metavar="NUMBER|auto")
     """With --model: reward = z(head 0) + beta × z(weighted rules), as for `encore serve`.
     Default: 1. auto: chosen on the labels of the held-out pairs."""
 

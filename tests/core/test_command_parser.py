@@ -19,12 +19,13 @@ class InnerConfig(StageConfig):
 
 
 class OuterConfig(StageConfig):
-    study: Path = option(positional=True, identity=False, help="The study.")
+    REPLACED_IN_KEYS = frozenset({"study", "threads"})
+    study: Path = option(positional=True, help="The study.")
     inner: InnerConfig
     rate: float = option(0.5, gt=0, help="Speed.")
     kind: Literal["a", "b"] = option("a", help="Which.")
     sets: dict[str, bool | int | float | str] = option(dict, name="set", help="More.")
-    threads: int = option(1, identity=False, help="Changes no result.")
+    threads: int = option(1, help="Changes no result.")
     later: int | None = option(None, help="Added after runs existed.")
 
 
