@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from encore.analysis.answer_options import AnswerOptions as AnswerOptions
     from encore.analysis.run_comparison import compare_runs as compare_runs
     from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
+    from encore.benchmarks.benchmark_options import BenchmarkRunOptions as BenchmarkRunOptions
     from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig as JudgeBenchmarkConfig
     from encore.benchmarks.compare_tables import compare as compare
     from encore.benchmarks.judging.run_judge import judge_benchmark
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from encore.runs.run_options import RunOptions as RunOptions
     from encore.scoring.head_scores import read_head_scores as read_head_scores
     from encore.scoring.scoring_options import ScoringConfig as ScoringConfig
+    from encore.scoring.scoring_options import ScoringRunOptions as ScoringRunOptions
     from encore.scoring.scoring_run import score_study
     from encore.tables.pair_details import show as show
     from encore.tables.publish import publish as publish
@@ -76,6 +78,7 @@ __version__ = "0.2.0"
 _WHERE = {
     "AnswerOptions": "encore.analysis.answer_options.AnswerOptions",
     "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
+    "BenchmarkRunOptions": "encore.benchmarks.benchmark_options.BenchmarkRunOptions",
     "EncoreError": "encore.core.errors.EncoreError",
     "GateTrainingConfig": "encore.training.training_options.GateTrainingConfig",
     "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",
@@ -86,6 +89,7 @@ _WHERE = {
     "RatingRunOptions": "encore.rating.rating_options.RatingRunOptions",
     "RunOptions": "encore.runs.run_options.RunOptions",
     "ScoringConfig": "encore.scoring.scoring_options.ScoringConfig",
+    "ScoringRunOptions": "encore.scoring.scoring_options.ScoringRunOptions",
     "ServerOptions": "encore.judges.server_options.ServerOptions",
     "TrainingRunConfig": "encore.training.training_options.TrainingRunConfig",
     "analyze": "encore.analysis.analyze.analyze",

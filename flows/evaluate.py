@@ -8,7 +8,7 @@ from __future__ import annotations
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions
 from encore.core.config import StageConfig, option
 from encore.data.study import open_study
 from encore.data.study_options import StudyArgument
@@ -37,6 +37,7 @@ class AliasConfig(StageConfig):
 def evaluate(
     study: StudyArgument,
     config: BenchmarkConfig,
+    how: BenchmarkRunOptions = BenchmarkRunOptions(),
     tracking: TrackingConfig = TrackingConfig(),
     aliases: AliasConfig = AliasConfig(),
     attempts: ScoringAttempts = ScoringAttempts(),
@@ -53,10 +54,10 @@ def evaluate(
     from encore.benchmarks.run_benchmark import run_benchmark  # brings torch
 
     reporter = FlowReporter("benchmark", study)
-    tracker = Tracker(study, tracking, out=config.out)
+    tracker = Tracker(study, tracking, out=how.out)
     run = run_stage(
         "benchmark",
-        lambda: run_benchmark(open_study(study), config, reporter=reporter),
+        lambda: run_benchmark(open_study(study), config, how, reporter=reporter),
         attempts=attempts,
     )
     publish_table(run, study=study)
@@ -71,7 +72,14 @@ def evaluate(
     for alias, row in row_by_alias.items() if projection else ():
         model = aliases.registered_model
         version = set_alias(
-            study, config, row=row, table=run.out, alias=alias, tracking=tracking, model=model
+            study,
+            config,
+            row=row,
+            table=run.out,
+            alias=alias,
+            tracking=tracking,
+            model=model,
+            device=how.device,
         )
         message += f"; {model} version {version} is the {alias}"
     return Completed(message=message, data=str(run.out))

@@ -10,10 +10,9 @@ from prefect.states import Completed
 
 from encore.data.study import open_study
 from encore.data.study_options import StudyArgument
-from encore.runs.run_options import RunOptions
 from encore.runs.worker import raise_for_failed_shards
 from encore.scoring.head_accuracy import scoring_accuracies
-from encore.scoring.scoring_options import ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
 from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
@@ -32,7 +31,7 @@ class ScoringAttempts(Attempts):
 def score(
     study: StudyArgument,
     config: ScoringConfig,
-    how: RunOptions = RunOptions(),
+    how: ScoringRunOptions = ScoringRunOptions(),
     attempts: ScoringAttempts = ScoringAttempts(),
 ) -> State:
     """Score a study's responses under Prefect: the same files as `encore score`.

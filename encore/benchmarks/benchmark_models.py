@@ -24,7 +24,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkScoringConfig
+from encore.benchmarks.benchmark_options import (
+    BenchmarkConfig,
+    BenchmarkRunOptions,
+    BenchmarkScoringConfig,
+)
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.table_rows import ComputedWith, RowMetadata, TableRow, reward_row
 from encore.core.errors import EncoreError, InputError
@@ -107,7 +111,8 @@ class Scorer:
     Attributes:
         pairs: Pairs of the benchmark.
         root: Folder with one folder of head scores per model.
-        config: Models, device, data type and maximum length.
+        config: Models, data type and maximum length.
+        how: Device, and how the models compute.
         reporter: Receives the progress, in pairs of each model.
         shard_size: Pairs per file: at most this many are lost when a process stops.
     """
@@ -115,6 +120,7 @@ class Scorer:
     pairs: BenchmarkPairs
     root: Path
     config: BenchmarkConfig
+    how: BenchmarkRunOptions = BenchmarkRunOptions()
     reporter: Reporter = SILENT
     shard_size: int = 1000
 
@@ -174,8 +180,8 @@ class Scorer:
     def _open(self, model: str, *, revision: str | None) -> OpenedModel:
         gc.collect()  # free the device memory of the model before
         torch.cuda.empty_cache()
-        settings = self.config.model_dump(include={"device", "dtype", "max_length"})
-        return open_reward_model(model, revision=revision, **settings)
+        settings = self.config.model_dump(include={"dtype", "max_length"})
+        return open_reward_model(model, revision=revision, device=self.how.device, **settings)
 
     def score(self, opened: OpenedModel, *, title: str) -> ScoredModel:
         """Return the head scores of the pairs from ``root/<key>``; compute missing shards.
@@ -187,14 +193,14 @@ class Scorer:
             title: Name of the model for the progress bar and the synthetic labels.
 
         Raises:
-            InputError: The model's template refuses more than ``config.max_set_aside_share`` of the
+            InputError: The model's template refuses more than ``how.max_set_aside_share`` of the
                 pairs, or the folder holds something else.
             EncoreError: A score is not finite, the disk is full, or the device lacks memory.
             KeyboardInterrupt: Finished shards are kept.
         """
         pairs, config = self.pairs, self.config
         refusals = find_refusals(opened.tokenizer, pairs.pairs)
-        refusals.check(config.max_set_aside_share, model=opened.name)
+        refusals.check(self.how.max_set_aside_share, model=opened.name)
         definition = pairs.benchmark.model_dump(include={"name", "version"})
         manifest = score_manifest(
             config,
@@ -215,7 +221,7 @@ class Scorer:
             manifest=manifest,
             read_shard_pairs=lambda shard: planned[shard.start : shard.stop],
             opened=opened,
-            computing=config,
+            computing=self.how,
             encode=partial(encoded_pairs, opened, truncation=config.truncation),
             title=title,
         )

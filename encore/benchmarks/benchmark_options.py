@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from encore.core.config import StageConfig, option
 from encore.core.errors import InputError
 from encore.data.study_options import StudyFolder
 from encore.judges.judge_options import JudgeConfig
-from encore.model.model_options import ComputingConfig
+from encore.model.model_options import ComputingOptions, ModelOptions
 from encore.rating.rating_options import MAX_RATING_REPLY_TOKENS, RatingConfig
 from encore.weighting.preference_head import Beta
 from encore.weighting.scheme_options import DEFAULT_K, k_option, rule_option, tau_option
@@ -89,7 +89,7 @@ class RowsConfig(StageConfig):
                 load_scheme(name)
 
 
-class BenchmarkScoringConfig(ComputingConfig):
+class BenchmarkScoringConfig(ModelOptions):
     """Options with which a model scores the pairs of a benchmark."""
 
     truncation: Literal["encore", "rewardbench"] = option("encore", group="Reading and computing")
@@ -100,24 +100,10 @@ class BenchmarkScoringConfig(ComputingConfig):
 class BenchmarkConfig(BenchmarkScoringConfig):
     """Configuration of `encore benchmark`: models, files of results, and rows of the table."""
 
-    REPLACED_IN_KEYS: ClassVar = frozenset(
+    REPLACED_IN_KEYS = frozenset(
         {
-            "model",
-            "reward_models",
-            "row_revisions",
-            "gate",
-            "results",
-            "pairs",
-            "ratings",
-            "run",
-            "judge",
-            "published",
-            "records",
-            "out",
-            "device",
-            "layout",
-            "tokens_per_microbatch",
-            "max_set_aside_share",
+            *("model", "reward_models", "row_revisions", "gate", "results", "published", "pairs"),
+            *("ratings", "run", "judge"),
         }
     )
 
@@ -149,12 +135,6 @@ class BenchmarkConfig(BenchmarkScoringConfig):
     published: Path | None = _rows(None, metavar="PATH")
     """Results that others published: records of every_eval_ever (JSON), a file or a folder. Their
     rows are marked "as published"."""
-    records: Path | None = option(None, metavar="DIR")
-    """Folder for our rows as records of every_eval_ever, one file a row."""
-    out: Path | None = option(None, metavar="DIR")
-    """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
-    device: str | None = option(None, hidden=True)
-    """Device of the models; default: a GPU if present."""
     row_revisions: dict[str, str] = option(dict, hidden=True)
     """Hub revision of each --reward-model, by the row's name."""
 
@@ -187,6 +167,17 @@ class BenchmarkConfig(BenchmarkScoringConfig):
             is_named = equals and not Path(option_value).exists()
             pairs.append((name, Path(path)) if is_named else (None, Path(option_value)))
         return tuple(pairs)
+
+
+class BenchmarkRunOptions(ComputingOptions):
+    """Work on a table: where its files go, and how the models compute."""
+
+    records: Path | None = option(None, metavar="DIR")
+    """Folder for our rows as records of every_eval_ever, one file a row."""
+    out: Path | None = option(None, metavar="DIR")
+    """Folder for the table and the results per pair. Default: STUDY/benchmarks/KEY."""
+    device: str | None = option(None, hidden=True)
+    """Device of the models; default: a GPU if present."""
 
 
 class VerdictConfig(StageConfig):

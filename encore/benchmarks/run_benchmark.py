@@ -11,7 +11,7 @@ from typing import Any
 
 from encore.benchmarks import benchmark_table as tables
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer
-from encore.benchmarks.benchmark_options import FITTED_HEADS, BenchmarkConfig
+from encore.benchmarks.benchmark_options import FITTED_HEADS, BenchmarkConfig, BenchmarkRunOptions
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs, configured_pairs
 from encore.benchmarks.fitted_heads import fitted_heads_row
 from encore.benchmarks.pair_results import stored_rows, write_pair_results
@@ -80,7 +80,11 @@ class _WeighedHeads:
 
 
 def run_benchmark(
-    study: Study | str | Path, config: BenchmarkConfig, *, reporter: Reporter = SILENT
+    study: Study | str | Path,
+    config: BenchmarkConfig,
+    how: BenchmarkRunOptions = BenchmarkRunOptions(),
+    *,
+    reporter: Reporter = SILENT,
 ) -> BenchmarkRun:
     """Score a benchmark's pairs with every model once, and make the table of all rows.
 
@@ -90,6 +94,7 @@ def run_benchmark(
     Args:
         study: Training study, or its path. Its ratings give the weights.
         config: Models, files of results, pairs and rows.
+        how: Where the table goes, and how the models compute.
         reporter: Receives the progress, in pairs of each model.
 
     Raises:
@@ -99,12 +104,12 @@ def run_benchmark(
     study = as_study(study)
     # Check everything that needs no model before hours of scoring.
     _check_models(config)
-    pairs = _read_pairs(config)
+    pairs = _read_pairs(config, how)
     files = config.named_results
     stored = [row for name, path in files for row in stored_rows(path, pairs=pairs, name=name)]
     published = published_rows(config.published, pairs.benchmark) if config.published else ()
     root = study.path / tables.BENCHMARKS_DIR
-    scorer = Scorer(pairs=pairs, root=root, config=config, reporter=reporter)
+    scorer = Scorer(pairs=pairs, root=root, config=config, how=how, reporter=reporter)
     weighed = _weigh_heads(study, scorer)
     models = [scorer.reward_model(name, model) for name, model in config.named_models.items()]
     reporter.finished()
@@ -126,18 +131,18 @@ def run_benchmark(
     if published:  # without them earlier keys stay
         identity["published"] = [row.model_dump() for row in published]
     num_computed = sum(model.num_computed for model in scored)
-    out = config.out or root / run_key_of(identity)
+    out = how.out or root / run_key_of(identity)
     run = BenchmarkRun(
         table=table, rows=tuple(rows), pairs=pairs, out=out, num_computed=num_computed
     )
-    _write(run, identity=identity, records=config.records)
+    _write(run, identity=identity, records=how.records)
     return run
 
 
-def _read_pairs(config: BenchmarkConfig) -> BenchmarkPairs:
+def _read_pairs(config: BenchmarkConfig, how: BenchmarkRunOptions) -> BenchmarkPairs:
     """Read the benchmark's pairs; raise InputError if records are wanted of a part of them."""
     pairs = configured_pairs(config.pairs)
-    if config.records is not None and pairs.is_partial:
+    if how.records is not None and pairs.is_partial:
         raise InputError("--records: the pairs are partial; give all pairs, or no --records")
     return pairs
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions
 from encore.cli.output import warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
 from encore.core.model_files import refuse_missing_folder
@@ -19,6 +19,7 @@ from encore.data.study_options import StudyArgument
 def benchmark(
     study: StudyArgument,
     config: BenchmarkConfig,
+    how: BenchmarkRunOptions,
     *,
     table: Annotated[
         Literal["markdown", "json"], Parameter(help="Format of the table on stdout.")
@@ -46,7 +47,7 @@ def benchmark(
     from encore.data.study import open_study
 
     with terminal_reporter() as reporter:
-        run = run_benchmark(open_study(study), config, reporter=reporter)
+        run = run_benchmark(open_study(study), config, how, reporter=reporter)
     if json or table == "json":
         print_json(run.table.model_dump(mode="json"))
         for note in table_notes(run.table):

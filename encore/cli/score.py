@@ -10,8 +10,7 @@ from encore.core.command_parser import JsonOption, command
 from encore.core.model_files import refuse_missing_folder
 from encore.core.terminal import say, say_next, terminal_reporter
 from encore.data.study_options import StudyArgument
-from encore.runs.run_options import RunOptions
-from encore.scoring.scoring_options import ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @command
 def score(
-    study: StudyArgument, config: ScoringConfig, how: RunOptions, *, json: JsonOption = False
+    study: StudyArgument, config: ScoringConfig, how: ScoringRunOptions, *, json: JsonOption = False
 ) -> None:
     """Score every response of a study under every head of a reward model; Parquet, shard by shard.
 

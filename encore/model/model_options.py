@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from encore.core.config import StageConfig, option
 
@@ -37,12 +37,8 @@ class ModelOptions(StageConfig):
     """Revision of a model given as a hub id."""
 
 
-class ComputingConfig(ModelOptions):
-    """Options with which a reward model is opened and computes scores."""
-
-    REPLACED_IN_KEYS: ClassVar = frozenset(
-        {"layout", "tokens_per_microbatch", "max_set_aside_share"}
-    )
+class ComputingOptions(StageConfig):
+    """Way in which a reward model computes scores. It changes none but by rounding."""
 
     layout: Layout = _computing("auto")
     """How responses are laid out in a batch. It changes the speed, and scores only by rounding.

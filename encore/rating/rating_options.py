@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, WithJsonSchema, model_validator
 
@@ -70,7 +70,7 @@ def _checked_marks(text: str) -> str:
 class RatingConfig(StageConfig):
     """Question of a rating run: every response of a study under every rule of a set."""
 
-    REPLACED_IN_KEYS: ClassVar = frozenset({"judge", "rules", "limit", "shard_size"})
+    REPLACED_IN_KEYS = frozenset({"judge", "rules", "limit", "shard_size"})
 
     judge: JudgeConfig
     rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])

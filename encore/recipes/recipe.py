@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions, PairsConfig
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, first_problem
 from encore.data.sources.pku import Prefer
@@ -111,6 +111,10 @@ class RecipeRating(EngineOptions, LimitOptions, RatingConfig):
         return self.model_dump(exclude_unset=True) | server.model_dump(exclude_unset=True)
 
 
+class RecipeBenchmark(BenchmarkRunOptions, BenchmarkConfig):
+    """The table of a recipe: what it has, and how the models compute."""
+
+
 class Recipe(StageConfig):
     """A run from pairs to weights, and with a training to the table and an export."""
 
@@ -140,7 +144,7 @@ class Recipe(StageConfig):
     """Name of the row for the judge's own weighted ratings; none: no such row."""
     export_heads: bool = False
     """True to export the model with a label for every head, too."""
-    benchmark: BenchmarkConfig = BenchmarkConfig()
+    benchmark: RecipeBenchmark = RecipeBenchmark()
     """Options of the table; the recipe adds models, gate and run."""
     further_benchmarks: tuple[PairsConfig, ...] = ()
     """Benchmarks that get tables of their own with the same rows: a gain in one subset may be a

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from encore.analysis.analyze import analyze
 from encore.analysis.answer_options import AnswerOptions
-from encore.benchmarks.benchmark_options import JudgeBenchmarkConfig
+from encore.benchmarks.benchmark_options import (
+    BenchmarkConfig,
+    BenchmarkRunOptions,
+    JudgeBenchmarkConfig,
+)
 from encore.benchmarks.benchmark_pairs import configured_pairs
 from encore.benchmarks.definition import load_benchmark
 from encore.core.config import part_of
@@ -430,14 +434,14 @@ class _RecipeRun:
                 if row.training is None and row.backbone.revision
             },
             "rows": recipe.benchmark.rows.model_copy(update={"k": recipe.weighing.k}),
-            "out": out,
             **inputs,
         }
-        config = recipe.benchmark.model_copy(update=changes)
+        config = part_of(recipe.benchmark, BenchmarkConfig, **changes)
+        how = part_of(recipe.benchmark, BenchmarkRunOptions, out=out)
         before = table.read_bytes() if table.exists() else None
         run = self._stage(
             stage,
-            lambda reporter: run_benchmark(open_study(self.study), config, reporter=reporter),
+            lambda reporter: run_benchmark(open_study(self.study), config, how, reporter=reporter),
             is_new=lambda run: run.num_computed or table.read_bytes() != before,
         )
         return Path(run.markdown_path)

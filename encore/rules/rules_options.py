@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -62,7 +62,7 @@ class LintConfig(StageConfig):
 class QuestionConfig(PoolConfig):
     """Options of a stage that asks a judge a question about each rule of a pool."""
 
-    REPLACED_IN_KEYS: ClassVar = frozenset({"pool", "judge"})
+    REPLACED_IN_KEYS = frozenset({"pool", "judge"})
 
     judge: JudgeConfig | None = option(None)
     max_reply_tokens: int = option(16, ge=2, le=MAX_RATING_REPLY_TOKENS)

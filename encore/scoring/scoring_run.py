@@ -29,7 +29,7 @@ from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records
 from encore.data.records import RESPONSES, PreferencePair
 from encore.data.study import Study, as_study
 from encore.model.conversation import EncodedPair
-from encore.model.model_options import ComputingConfig
+from encore.model.model_options import ComputingOptions, ModelOptions
 from encore.model.open_model import OpenedModel, open_reward_model
 from encore.model.score_sequences import best_layout, computed_batches
 from encore.model.template_refusals import TemplateRefusals, find_refusals, template_notes
@@ -40,7 +40,7 @@ from encore.runs.shard_files import ShardTable, run_status
 from encore.runs.worker import Job, ReportRows, RunReport, work_through
 from encore.scoring import head_scores
 from encore.scoring.head_scores import ScoreManifest
-from encore.scoring.scoring_options import ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
 
 #: Pairs whose texts are in memory while the chat template is tried.
 _PAIRS_PER_BATCH = 1024
@@ -98,7 +98,7 @@ class ScoreResult:
 def score_study(
     study: Study | str | Path,
     config: ScoringConfig,
-    how: RunOptions = RunOptions(),
+    how: ScoringRunOptions = ScoringRunOptions(),
     *,
     opened: OpenedModel | None = None,
     reporter: Reporter = SILENT,
@@ -111,18 +111,18 @@ def score_study(
 
     Args:
         study: The opened study, or its directory.
-        config: The model, the plan, and how tokens are computed.
-        how: The shards that this call takes.
+        config: The model and the plan.
+        how: The folder, the shards that this call takes, and how tokens are computed.
         opened: The config's model, if it is open already.
         reporter: Receiver of progress events.
 
     Raises:
         InputError: The study has no pairs; there is no such reward model; its chat template refuses
-            more than ``config.max_set_aside_share`` of the pairs; ``out`` holds something else.
+            more than ``how.max_set_aside_share`` of the pairs; ``out`` holds something else.
         EncoreError: The disk is full; the device has too little memory; `score.json` is damaged.
         KeyboardInterrupt: The user interrupted. Finished shards are kept.
     """
-    scoring = open_scoring(as_study(study), config, opened=opened)
+    scoring = open_scoring(as_study(study), config, how, opened=opened)
     began = time.monotonic()
     report = work_through(scoring.job(how), reporter=reporter)
     seconds = time.monotonic() - began
@@ -130,13 +130,18 @@ def score_study(
 
 
 def open_scoring(
-    study: Study, config: ScoringConfig, *, opened: OpenedModel | None = None
+    study: Study,
+    config: ScoringConfig,
+    how: ScoringRunOptions,
+    *,
+    opened: OpenedModel | None = None,
 ) -> Scoring:
     """Open the scoring that a study and a config define. Nothing is written before its first shard.
 
     Args:
         study: The opened study, whose pairs are scored.
-        config: The model, the plan, and how tokens are computed.
+        config: The model and the plan.
+        how: The folder, and how tokens are computed.
         opened: The config's model, if it is open already.
 
     Raises:
@@ -151,7 +156,7 @@ def open_scoring(
     refusals = find_refusals(
         model.tokenizer, (pair for batch in batches for pair in records_of(batch))
     )
-    refusals.check(config.max_set_aside_share, model=model.name)
+    refusals.check(how.max_set_aside_share, model=model.name)
     manifest = score_manifest(
         config,
         ScoringConfig,
@@ -167,11 +172,11 @@ def open_scoring(
         return [(pair, None) for pair in records_of(pairs.slice(shard.start, shard.num_pairs))]
 
     return Scoring(
-        run_dir=config.out or study.path / head_scores.SCORES_DIR / manifest.score_key,
+        run_dir=how.out or study.path / head_scores.SCORES_DIR / manifest.score_key,
         manifest=manifest,
         read_shard_pairs=read_shard_pairs,
         opened=model,
-        computing=config,
+        computing=how,
     )
 
 
@@ -217,8 +222,8 @@ def _result(
 
 
 def score_manifest(
-    config: ComputingConfig,
-    kind: type[ComputingConfig],
+    config: ModelOptions,
+    kind: type[ModelOptions],
     opened: OpenedModel,
     *,
     data_sha256: str,
@@ -292,7 +297,7 @@ class Scoring:
     manifest: ScoreManifest
     read_shard_pairs: Callable[[Shard], Sequence[PairInSubset]]
     opened: OpenedModel
-    computing: ComputingConfig
+    computing: ComputingOptions
     encode: Callable[[Sequence[PreferencePair]], list[EncodedPair]] | None = None
     title: str = ""
 
@@ -397,7 +402,7 @@ def score_encoded(
     opened: OpenedModel,
     encoded: Sequence[EncodedPair],
     *,
-    computing: ComputingConfig,
+    computing: ComputingOptions,
     on_scored: ReportRows = lambda _num_responses: None,
 ) -> tuple[NDArray[np.float32], Counter[str]]:
     """Score both responses of some pairs; return the scores, shape [N, R], and counts.

@@ -55,6 +55,7 @@ def set_alias(
     alias: str,
     tracking: TrackingConfig,
     model: str = DEFAULT_MODEL,
+    device: str | None = None,
 ) -> str:
     """Register a row of a table, point an alias to it, and return the number of its version.
 
@@ -69,6 +70,7 @@ def set_alias(
         alias: Alias of the version, such as ``candidate`` or ``champion``.
         tracking: The MLflow store and experiment.
         model: Name of the registered model, which is made if it does not exist.
+        device: Device on which the model is exported. None: a GPU if there is one.
 
     Raises:
         InputError: There is no such row, or it is no plain reward model: a judge, a gate, a mean
@@ -85,7 +87,7 @@ def set_alias(
         with file_lock(opened.path / LOCK_FILE):
             experiment = f"{tracking.experiment}-{study_table.experiment}"
             run = Projection(client=client, uri=uri).open_run(row_run, experiment)
-        number = _register(client, opened.path, row_run, run, config, model=model)
+        number = _register(client, opened.path, row_run, run, config, model=model, device=device)
         client.set_registered_model_alias(model, alias, number)
         return number
 
@@ -98,10 +100,11 @@ def _register(
     config: BenchmarkConfig,
     *,
     model: str,
+    device: str | None,
 ) -> str:
     """Return the number of the row's version of a registered model, which is made if missing."""
     run_id = run.info.run_id
-    logged_model = _log_model(client, study, row, run, config)
+    logged_model = _log_model(client, study, row, run, config, device=device)
     if not client.search_model_versions(f"name = '{model}' and run_id = '{run_id}'"):
         if not client.search_registered_models(f"name = '{model}'"):
             client.create_registered_model(model)
@@ -129,7 +132,13 @@ def _registrable_row(rows: Mapping[str, StudyRun], name: str) -> StudyRun:
 
 
 def _log_model(
-    client: MlflowClient, study: Path, row: StudyRun, run: Run, config: BenchmarkConfig
+    client: MlflowClient,
+    study: Path,
+    row: StudyRun,
+    run: Run,
+    config: BenchmarkConfig,
+    *,
+    device: str | None,
 ) -> LoggedModel:
     """Return the row's model with all of its files: found, completed after a crash, or made."""
     import mlflow
@@ -144,7 +153,7 @@ def _log_model(
         shutil.rmtree(work_folder)
     with TemporaryDirectory(prefix=f"{_WORK_FOLDER}-", dir=study) as name:
         folder = Path(name)
-        _export(row, config, folder / "export")
+        _export(row, config, folder / "export", device=device)
         logged_model = logged_model or client.create_logged_model(
             experiment_id,
             f"{row.key[:8]}-reward",
@@ -168,7 +177,7 @@ def _log_model(
     return client.finalize_logged_model(logged_model.model_id, "READY")
 
 
-def _export(row: StudyRun, config: BenchmarkConfig, folder: Path) -> None:
+def _export(row: StudyRun, config: BenchmarkConfig, folder: Path, *, device: str | None) -> None:
     """Write the row's reward as a plain transformers folder, in float32."""
     from encore.exports.weights_input import Composition
     from encore.exports.write_export import export_model
@@ -185,11 +194,7 @@ def _export(row: StudyRun, config: BenchmarkConfig, folder: Path) -> None:
         )
     assert source is not None, "the table was made with it"
     model = open_reward_model(
-        source,
-        dtype="float32",
-        device=config.device,
-        max_length=config.max_length,
-        revision=revision,
+        source, dtype="float32", device=device, max_length=config.max_length, revision=revision
     )
     if composition is not None and has_preference_head(model.model.head_ids):
         # A row of the rules alone leaves head 0 out.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encore.benchmarks import definition as definitions
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions, PairsConfig
 from encore.benchmarks.benchmark_table import make_table
 from encore.benchmarks.definition import load_benchmark
 from encore.benchmarks.published_rows import published_rows, write_records
@@ -129,18 +129,18 @@ def test_the_stage_reads_published_rows_and_writes_records(tmp_path):
         reward_models=(f"initial={world / 'initial'}",),
         pairs=PairsConfig(benchmark=str(definition), data=world / "rows.jsonl"),
         published=write_record(tmp_path / "record.json"),
-        records=tmp_path / "records",
     )
+    how = BenchmarkRunOptions(records=tmp_path / "records")
     study = open_study(world / "study")
-    run = run_benchmark(study, config)
+    run = run_benchmark(study, config, how)
     assert [line.name for line in run.table.rows][1:] == ["owner/model (as published)"]
     assert [path.name for path in (tmp_path / "records").iterdir()] == ["initial.json"]
     # Published rows belong to a table's key; a table without them keeps its own.
-    plain = config.model_copy(update={"published": None, "records": None})
+    plain = config.model_copy(update={"published": None})
     assert run_benchmark(study, plain).out != run.out
     definition.write_text(
         definition.read_text() + 'subsets = [{ name = "refuse", num_rows = 9 }]\n'
     )
     part = config.pairs.model_copy(update={"allow_partial": True})
     with pytest.raises(InputError, match="--records: the pairs are partial"):
-        run_benchmark(study, config.model_copy(update={"pairs": part}))
+        run_benchmark(study, config.model_copy(update={"pairs": part}), how)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions, PairsConfig
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.ingestion import ingest
 from encore.data.study import open_study
@@ -59,11 +59,10 @@ def test_every_pair_is_judged_as_by_the_rewardbench_command(world, shared_data, 
         settings["chat_template"] = template
         (plain / "tokenizer_config.json").write_text(json.dumps(settings))
     config = BenchmarkConfig(
-        reward_models=(f"plain={plain}",),
-        pairs=PairsConfig(benchmark="generic", data=data),
-        out=tmp_path / "out",
+        reward_models=(f"plain={plain}",), pairs=PairsConfig(benchmark="generic", data=data)
     )
-    done = run_benchmark(open_study(world / "study"), config)
+    how = BenchmarkRunOptions(out=tmp_path / "out")
+    done = run_benchmark(open_study(world / "study"), config, how)
     theirs = run_rewardbench(plain, done.pairs.pairs, max_length=MAX_LENGTH, folder=tmp_path)
     [row] = done.rows
     np.testing.assert_allclose(row.reward_P2, theirs.score_P2, atol=TOLERANCE, rtol=0)

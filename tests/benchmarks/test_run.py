@@ -17,7 +17,12 @@ import torch
 
 from encore.benchmarks import definition
 from encore.benchmarks.benchmark_models import ScoredModel, Scorer, encoded_pairs
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import (
+    BenchmarkConfig,
+    BenchmarkRunOptions,
+    PairsConfig,
+    RowsConfig,
+)
 from encore.benchmarks.benchmark_pairs import BenchmarkPairs
 from encore.benchmarks.benchmark_table import table_folders
 from encore.benchmarks.compare_tables import compare_tables, read_studies
@@ -102,7 +107,9 @@ def run(study: Path, world: Path, **more: Any) -> BenchmarkRun:
         fields = [field for field in config.model_fields if field in settings]
         settings[name] = config(**{field: settings.pop(field) for field in fields})
     settings["reward_models"] = tuple(f"{name}={model}" for name, model in models.items())
-    return run_benchmark(open_study(study), BenchmarkConfig(**settings))
+    names = BenchmarkRunOptions.model_fields.keys() & settings.keys()
+    how = BenchmarkRunOptions(**{name: settings.pop(name) for name in names})
+    return run_benchmark(open_study(study), BenchmarkConfig(**settings), how)
 
 
 def row_of(result: BenchmarkRun, name: str) -> TableRow:
@@ -145,7 +152,7 @@ def test_every_pair_has_its_scores_alone_and_its_subset(opened, tmp_path):
 def test_the_order_of_the_data_and_the_layout_change_no_stored_score(opened, tmp_path):
     first = score(opened, tmp_path)
     back = turned(PAIRS)
-    second = score(opened, tmp_path, back, config=BenchmarkConfig(layout="sorted"))
+    second = score(opened, tmp_path, back, how=BenchmarkRunOptions(layout="sorted"))
     assert (first.num_computed, second.num_computed) == (PAIRS.num_pairs, 0)
     assert second.folder == first.folder
     np.testing.assert_array_equal(second.scores.score_P2R, first.scores.score_P2R[::-1])

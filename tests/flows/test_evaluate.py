@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig
+from encore.benchmarks.benchmark_options import BenchmarkConfig, BenchmarkRunOptions
 from encore.benchmarks.run_benchmark import run_benchmark
 from encore.data.study import open_study
 from flows.evaluate import AliasConfig, evaluate
@@ -58,9 +58,9 @@ def start(
         return evaluate(
             study,
             config,
-            TrackingConfig(tracking_uri=tracking_uri),
-            aliases or AliasConfig(),
-            ScoringAttempts(retries=1),
+            tracking=TrackingConfig(tracking_uri=tracking_uri),
+            aliases=aliases or AliasConfig(),
+            attempts=ScoringAttempts(retries=1),
             return_state=True,
         )
 
@@ -75,8 +75,8 @@ def test_the_flow_makes_the_table_of_the_command_and_shows_every_row(
     assert away.message.startswith("3 rows, 20 pairs scored, MLflow was away; ")
     state = start()
     assert state.message.startswith("3 rows, scored before, 4 runs logged; ")
-    config = evaluation_config.model_copy(update={"out": tmp_path / "by-call"})
-    by_call = run_benchmark(open_study(study), config)
+    how = BenchmarkRunOptions(out=tmp_path / "by-call")
+    by_call = run_benchmark(open_study(study), evaluation_config, how)
     table = Path(state.result()) / "table.json"
     assert (by_call.out / "table.json").read_bytes() == table.read_bytes()
     assert artifact("benchmark-table", study).data == by_call.markdown_path.read_text(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import State
 
-from flows.score import ScoringConfig, score
+from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
+from flows.score import score
 from tests.flows.conftest import artifact
 from tests.worlds.scorings import make_model
 from tests.worlds.scorings import score as call_directly
@@ -34,10 +35,9 @@ def scoring_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start(scoring_folder: Path, tmp_path: Path) -> ScoreFlow:
     """Return a function that runs the flow on the small study in three shards."""
-    config = ScoringConfig(
-        model=str(scoring_folder / "model"), out=tmp_path / "scores", shard_size=4
-    )
-    return lambda: score(scoring_folder / "study", config, return_state=True)
+    config = ScoringConfig(model=str(scoring_folder / "model"), shard_size=4)
+    how = ScoringRunOptions(out=tmp_path / "scores")
+    return lambda: score(scoring_folder / "study", config, how, return_state=True)
 
 
 def test_the_flow_writes_the_files_of_the_command_and_shows_the_heads(

@@ -27,7 +27,7 @@ import numpy as np
 
 from encore.core.settings import prepare_environment
 from encore.data.records import RESPONSES, PreferencePair
-from encore.model.model_options import ComputingConfig
+from encore.model.model_options import ComputingOptions
 from tests.perf import harness
 
 MAX_LENGTH = 1024
@@ -118,7 +118,7 @@ def score(folder: Path, layout: Any, pairs: list[PreferencePair]) -> tuple[Any, 
     from encore.scoring.scoring_run import score_encoded
 
     started = time.perf_counter()
-    opened, computing = opened_model(folder), ComputingConfig(layout=layout)
+    opened, computing = opened_model(folder), ComputingOptions(layout=layout)
     scores, _ = score_encoded(opened, opened.tokenizer.encode_pairs(pairs), computing=computing)
     return scores, time.perf_counter() - started
 

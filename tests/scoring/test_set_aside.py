@@ -11,7 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from encore.benchmarks.benchmark_options import BenchmarkConfig, PairsConfig, RowsConfig
+from encore.benchmarks.benchmark_options import (
+    BenchmarkConfig,
+    BenchmarkRunOptions,
+    PairsConfig,
+    RowsConfig,
+)
 from encore.benchmarks.compare_tables import compare
 from encore.benchmarks.metrics import units_of_pairs
 from encore.benchmarks.pair_results import read_pair_results
@@ -219,16 +224,16 @@ def test_the_command_says_it_and_every_view_counts_the_scored_pairs_alone(study,
 # --- benchmarks -----------------------------------------------------------------------------------
 
 
-def benchmark(study, world, **settings):
+def benchmark(study, world, *, max_set_aside_share=0.1, **settings):
     config = {
         "model": str(world / "model"),
         "reward_models": (f"free={world / 'free'}",),
         "ratings": world / "ratings.parquet",
-        "device": "cpu",
         "pairs": PairsConfig(benchmark="generic", data=world / "rows.jsonl"),
         **settings,
     }
-    return run_benchmark(open_study(study), BenchmarkConfig(**config))
+    how = BenchmarkRunOptions(device="cpu", max_set_aside_share=max_set_aside_share)
+    return run_benchmark(open_study(study), BenchmarkConfig(**config), how)
 
 
 def test_a_row_counts_the_pairs_that_its_model_scores_and_says_so(study, world):

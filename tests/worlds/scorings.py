@@ -14,11 +14,11 @@ from encore.core.reporting import SILENT
 from encore.data.records import PreferencePair
 from encore.model.held_out_scores import HeldOutScores
 from encore.model.load_backbone import load_reward_model, load_tokenizer
-from encore.model.model_options import ComputingConfig
+from encore.model.model_options import ComputingOptions
 from encore.model.open_model import OpenedModel
 from encore.model.saved_model import save_model
 from encore.scoring.head_scores import HeadScores
-from encore.scoring.scoring_options import ScoringConfig
+from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
 from encore.scoring.scoring_run import ScoreResult, score_encoded, score_study
 from tests.worlds.trainings import RULES, backbone_config, make_backbone
 
@@ -50,17 +50,19 @@ def score_pairs(
 ) -> NDArray[np.float32]:
     """Return centred scores as score_P2R: [P, 2, R], the chosen response first."""
     encoded = opened.tokenizer.encode_pairs(pairs)
-    score_NR, _ = score_encoded(opened, encoded, computing=ComputingConfig(**options))
+    score_NR, _ = score_encoded(opened, encoded, computing=ComputingOptions(**options))
     return score_NR.reshape(len(pairs), 2, -1)
 
 
 def score(study: Path, model: OpenedModel | Path, **settings: Any) -> ScoreResult:
     """Score a study with an opened model or the model in a folder."""
     reporter = settings.pop("reporter", SILENT)
+    names = ScoringRunOptions.model_fields.keys() & settings.keys()
+    how = ScoringRunOptions(**{name: settings.pop(name) for name in names})
     is_open = isinstance(model, OpenedModel)
     config = ScoringConfig(model=model.name if is_open else str(model), **settings)
     opened = model if is_open else None
-    return score_study(study, config, opened=opened, reporter=reporter)
+    return score_study(study, config, how, opened=opened, reporter=reporter)
 
 
 def head_scores(

@@ -108,8 +108,8 @@ def test_a_row_of_the_rules_of_a_model_with_head_0_is_exported_without_head_0(tm
     model = make_model(tmp_path / "model", head_ids=("preference", "be-kind", "be-brief"))
     content = {"ours": {"weights": {"be-kind": 0.75, "be-brief": 0.25}, "params": {}}}
     row = SimpleNamespace(name="a", params={"scheme": "a"}, row_json=json.dumps(content))
-    config = BenchmarkConfig(model=str(model), device="cpu")
-    _export(row, config, tmp_path / "export")
+    config = BenchmarkConfig(model=str(model))
+    _export(row, config, tmp_path / "export", device="cpu")
     conversation = [{"role": role, "content": "Hi."} for role in ("user", "assistant")]
     scores = open_reward_model(model, device="cpu").score([conversation])
     reward = open_reward_model(tmp_path / "export", device="cpu").score([conversation])["reward"]
