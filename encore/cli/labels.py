@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from encore.cli.output import (
     Renderable,
@@ -16,8 +17,10 @@ from encore.cli.output import (
     span,
 )
 from encore.core.command_parser import JsonOption, UsageError, command
+from encore.core.config import option
 from encore.core.number_text import number
 from encore.core.terminal import say, say_next, terminal_reporter
+from encore.data.study_options import StudyFolder
 from encore.people.people_options import LabelsConfig
 from encore.rating.rating_options import ReplyOptions
 
@@ -25,8 +28,20 @@ if TYPE_CHECKING:
     from encore.people.rule_agreement import LabelAgreement
 
 
+_STUDY_HELP = (
+    "Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table "
+    "that has ratings needs none."
+)
+
+
 @command
-def labels(config: LabelsConfig, replies: ReplyOptions, *, json: JsonOption = False) -> None:
+def labels(
+    config: LabelsConfig,
+    replies: ReplyOptions,
+    study: Annotated[StudyFolder | None, option(positional=True, help=_STUDY_HELP)] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
     """Measure the agreement of a judge with people's labels of single responses, rule by rule.
 
     A judge rates every response under every rule that has labels, as `encore rate` does with pairs;
@@ -42,14 +57,22 @@ def labels(config: LabelsConfig, replies: ReplyOptions, *, json: JsonOption = Fa
     """
     from encore.people.judge_labels import judge_labels
 
+    if study is not None and _is_table(study, config.files):
+        config = config.model_copy(update={"files": (study, *config.files)})
+        study = None
     if not config.files:
         raise UsageError("FILE is missing: a table of labels, after STUDY if there is one")
     with terminal_reporter() as reporter:
-        report = judge_labels(config, replies, reporter=reporter)
+        report = judge_labels(study, config, replies, reporter=reporter)
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
     if report.table is not None:
         say(f"labels and ratings: {report.table}")
     say_next("rate", "STUDY", "--judge", "JUDGE" if config.judge is None else config.judge.model)
+
+
+def _is_table(first: Path, files: tuple[Path, ...]) -> bool:
+    """Return True if the first argument is a table: it is a file, or alone and no folder."""
+    return not first.is_dir() and (not files or first.is_file())
 
 
 def _tables(report: LabelAgreement) -> Iterator[Renderable]:

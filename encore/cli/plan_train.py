@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from encore.cli.output import Renderable, compact_table, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
+from encore.core.config import option
 from encore.core.terminal import say_next
+from encore.data.study_options import StudyFolder
 from encore.training.training_plan import PlanTrainConfig
 
 if TYPE_CHECKING:
@@ -17,7 +19,15 @@ _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace"
 
 
 @command
-def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
+def plan_train(
+    config: PlanTrainConfig,
+    study: Annotated[
+        StudyFolder | None,
+        option(positional=True, help="Study whose pairs are counted; or use --pairs."),
+    ] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
     """Estimate a training run: memory by part, tokens by layout. No model is loaded.
 
     Of a model config.json is read, and with STUDY its tokenizer: pairs that its chat template
@@ -32,13 +42,13 @@ def plan_train(config: PlanTrainConfig, *, json: JsonOption = False) -> None:
     from encore.training.training_plan import plan_training
 
     is_given = [config.pairs is not None, config.tokens_per_response is not None]
-    if any(is_given) if config.study else not all(is_given):
+    if any(is_given) if study else not all(is_given):
         raise UsageError("give STUDY, or --pairs and --tokens-per-response, not both")
-    plan = plan_training(open_study(config.study) if config.study else None, config)
+    plan = plan_training(open_study(study) if study else None, config)
     show_result(plan, _tables(plan, config.layout), plan.tokens.notes, as_json=json)
     backbone = config.backbone if "backbone" in config.model_fields_set else "MODEL"
     template = ("--chat-template", config.chat_template) if config.chat_template else ()
-    say_next("train", config.study or "STUDY", "--backbone", backbone, *template)
+    say_next("train", study or "STUDY", "--backbone", backbone, *template)
 
 
 def _tables(plan: TrainingPlan, layout: str) -> Iterator[Renderable]:

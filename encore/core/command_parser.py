@@ -209,9 +209,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     hints = typing.get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     own_options = {
-        name: (hint, ...)
-        for name, hint in hints.items()
-        if any(isinstance(part, FieldInfo) for part in typing.get_args(hint))
+        name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in signature.parameters.items()
+        if any(isinstance(part, FieldInfo) for part in typing.get_args(hints[name]))
     }
     configs: dict[str, type[StageConfig]] = {
         name: hint

@@ -42,6 +42,7 @@ class LabelManifest(RatingManifest):
 
 
 def judge_labels(
+    study: Path | None,
     config: LabelsConfig,
     replies: ReplyOptions = ReplyOptions(),
     *,
@@ -54,7 +55,9 @@ def judge_labels(
     table with ratings needs no judge.
 
     Args:
-        config: Tables of labels, judge, rules and study.
+        study: Study for labels and ratings, which is created if it does not exist; None for a
+            table that has ratings.
+        config: Tables of labels, judge and rules.
         replies: The judge's server, and how long its replies are waited for.
         judge: Opened judge, which is closed at the end. Default: the judge of the config.
         reporter: Receives the progress of the judge, in ratings.
@@ -69,14 +72,14 @@ def judge_labels(
     folder: Path | None = None
     manifest: RatingManifest | None = None
     if config.judge is not None:
-        rows, folder, manifest = _rated(rows, config, replies, judge, reporter)
+        rows, folder, manifest = _rated(study, rows, config, replies, judge, reporter)
     elif all(row.rating is None for row in rows):
         raise InputError(
             f"labels {config.files[0]}: no ratings in it; give --judge and, before the "
             "files, a STUDY, or give a column rating"
         )
-    elif config.to is not None:
-        folder = _labels_dir(config.to) / _labels_key(rows)
+    elif study is not None:
+        folder = _labels_dir(study) / _labels_key(rows)
     table = pa.Table.from_pylist(list(map(dataclasses.asdict, rows)), schema=LABELS_SCHEMA)
     path = folder / TABLE_NAME if folder else None
     if path:
@@ -92,6 +95,7 @@ def judge_labels(
 
 
 def _rated(
+    study: Path | None,
     rows: Sequence[LabelledRow],
     config: LabelsConfig,
     replies: ReplyOptions,
@@ -99,7 +103,7 @@ def _rated(
     reporter: Reporter,
 ) -> tuple[list[LabelledRow], Path, RatingManifest]:
     """Rate the responses. Return the rows with ratings, the run's folder and its manifest."""
-    if config.to is None:
+    if study is None:
         raise InputError(
             "--judge: its ratings are written to a study; name the STUDY before the files"
         )
@@ -113,7 +117,7 @@ def _rated(
         record_of[row.content_id] = dataclasses.asdict(row.pair)
     rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
     pairs = pa.Table.from_pylist([*record_of.values()], schema=PAIRS)
-    check_writable(config.to)
+    check_writable(study)
     assert config.judge is not None, "judge_labels has checked this"
     with contextlib.closing(judge or open_judge(config.judge, replies)) as opened:
         run = run_over(
@@ -122,7 +126,7 @@ def _rated(
             RatingRunOptions(**dict(replies)),
             rule_set=rule_set,
             data_sha256=_labels_key(rows),
-            folder=_labels_dir(config.to),
+            folder=_labels_dir(study),
             judge=opened,
             responses=("chosen",),
             kind=LabelManifest,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator
 
-from encore.buckets.bucket_store import bucket_url
 from encore.core.config import option
 from encore.data.records import SampleKind
-from encore.data.study_options import RunChoice, StudyConfig, StudyFolder
+from encore.data.study_options import RunChoice, StudyConfig
 from encore.judges.judge_options import JudgeConfig
 from encore.model.model_options import ModelOptions, set_aside_option
 from encore.rating.rating_options import RatingConfig
@@ -78,9 +77,6 @@ class AnnotateImportConfig(StudyConfig):
 class LabelsConfig(RatingConfig):
     """Config of `encore labels`: labels by people, and the judge that is compared with them."""
 
-    to: StudyFolder | None = option(None, positional=True, name="study")
-    """Study for labels and ratings (in STUDY/labels/KEY). Created if it does not exist. A table
-    that has ratings needs none."""
     files: tuple[Path, ...] = option((), positional=True, metavar="FILE...", min_length=1)
     """Parquet, CSV or JSON lines with the columns response, rule and label (true, false or a number
     from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the gold data of
@@ -89,16 +85,6 @@ class LabelsConfig(RatingConfig):
     rules: str = option("encore-10", examples=["encore-10", "my-rules.toml", "propositions.yaml"])
     """Wording of the rules that the labels name, for the judge: encore-10, encore-20, a rule set
     (TOML), or the propositions of Rule Based Rewards (YAML)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_files_without_a_study(cls, values: Any) -> Any:
-        """Take the first argument as a file if it is one, or if it is the only argument."""
-        first, files = values.get("to"), values.get("files") or ()
-        is_study = first is not None and (bucket_url(first) or Path(first).is_dir())
-        if first is not None and not is_study and (not files or Path(first).is_file()):
-            return {**values, "to": None, "files": (first, *files)}
-        return values
 
 
 class GuardConfig(ModelOptions):

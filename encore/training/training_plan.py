@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import local_path
-from encore.data.study_options import StudyFolder
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.model_options import set_aside_option
@@ -36,8 +35,6 @@ _BACKBONE: dict[str, Any] = dict(BackboneConfig.model_fields)
 class PlanTrainConfig(StageConfig):
     """Options of `encore plan train`: what memory and tokens of a training depend on."""
 
-    study: StudyFolder | None = option(None, positional=True)
-    """Study whose pairs are counted; or use --pairs."""
     backbone: str = option("llama-3.1-8b", metavar="MODEL")
     """Folder with config.json, hub id, or llama-3.1-8b, llama-3-70b, qwen3-8b, minilm…"""
     revision: str | None = _BACKBONE["revision"]

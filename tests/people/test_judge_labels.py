@@ -36,7 +36,7 @@ from tests.worlds.studies import write_lines, write_rules
 def labels_config(folder: Path, *files: Path, **changes: object) -> LabelsConfig:
     """Return a config for the rules ``kind`` and ``short``, in shards of three responses."""
     rules = write_rules(folder / "rules.toml", ["Kind", "Short"])
-    options = {"to": folder / "study", "rules": str(rules), "shard_size": 3, **changes}
+    options = {"rules": str(rules), "shard_size": 3, **changes}
     return LabelsConfig(files=files, judge=JudgeConfig(model="scripted"), **options)
 
 
@@ -62,9 +62,9 @@ def reply(prompt: str) -> str:
 
 def judged(folder: Path, *files: Path, judge: ScriptedJudge | None = None, **changes: Any) -> Any:
     """Compare a scripted judge with the labels in files."""
-    return judge_labels(
-        labels_config(folder, *files, **changes), judge=judge or ScriptedJudge(reply)
-    )
+    study = changes.pop("study", folder / "study")
+    config = labels_config(folder, *files, **changes)
+    return judge_labels(study, config, judge=judge or ScriptedJudge(reply))
 
 
 def test_every_ingredient_changes_the_key_of_a_judging_of_labels(tmp_path):
@@ -138,7 +138,7 @@ def test_kappa_and_alpha_are_those_of_other_packages(tmp_path):
     ]
     # In CSV a rating is text; the command reads Parquet in the test of the table that it wrote.
     pyarrow.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "t.csv")
-    [rule] = judge_labels(LabelsConfig(files=(tmp_path / "t.csv",))).rules
+    [rule] = judge_labels(None, LabelsConfig(files=(tmp_path / "t.csv",))).rules
     judged_I = rating_I >= 0.5
     assert rule.kappa.value == pytest.approx(cohen_kappa_score(label_I, judged_I))
     alpha = reference_alpha(np.array([label_I, judged_I], dtype=float))
@@ -231,7 +231,7 @@ def test_a_yaml_file_without_the_propositions_is_refused(tmp_path, text, problem
 )
 def test_a_table_that_cannot_be_compared_is_refused(tmp_path, row, problem):
     with pytest.raises(InputError, match=problem):
-        judge_labels(LabelsConfig(files=(write_lines(tmp_path / "t.jsonl", [row]),)))
+        judge_labels(None, LabelsConfig(files=(write_lines(tmp_path / "t.jsonl", [row]),)))
 
 
 def test_two_texts_with_one_response_id_are_refused_in_one_line(tmp_path):
@@ -246,10 +246,10 @@ def test_files_studies_and_rules_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     for name in ("none.csv", "notes.txt"):
         with pytest.raises(InputError, match=f"{name}: no such file, or none of records"):
-            judge_labels(LabelsConfig(files=(tmp_path / name,)))
+            judge_labels(None, LabelsConfig(files=(tmp_path / name,)))
     judge, path = ScriptedJudge(), write_eight(tmp_path)
     with pytest.raises(InputError, match="name the STUDY before the files"):
-        judged(tmp_path, path, judge=judge, to=None)
+        judged(tmp_path, path, judge=judge, study=None)
     with pytest.raises(InputError, match=r"no rule 'kind'.*2 of 2"):
         judged(tmp_path, path, judge=judge, rules="encore-10")
     row = {"response_id": "a", "rule_id": "kind", "label": 1}

@@ -66,12 +66,9 @@ def test_a_probe_and_labels_of_responses_are_shown_beside_entropy(study):
         ),
     )
     config = LabelsConfig(
-        files=(labels,),
-        to=study,
-        judge=JudgeConfig(model="weak"),
-        rules=str(study.parent / "rules.toml"),
+        files=(labels,), judge=JudgeConfig(model="weak"), rules=str(study.parent / "rules.toml")
     )
-    kind = judge_labels(config, judge=judge).rules[0]
+    kind = judge_labels(study, config, judge=judge).rules[0]
     _, *rows = section_of(study)
     assert [row[3] for row in rows] == ["–", "20", "–", "–"]
     assert rows[1][4] == f"{kind.kappa.value:.2f}".replace("-", "−")

@@ -126,11 +126,7 @@ def test_training_counts_them_in_its_manifest_and_its_answer_and_says_so_first(w
 
 
 def test_the_plan_counts_them_before_training(world):
-    options = {
-        "study": world / "study",
-        "backbone": str(world / "tiny"),
-        "chat_template": str(world / "strict.jinja"),
-    }
+    options = {"backbone": str(world / "tiny"), "chat_template": str(world / "strict.jinja")}
     tokens = plan_training(open_study(world / "study"), PlanTrainConfig(**options)).tokens
     assert (tokens.num_pairs, tokens.num_set_aside) == (NUM_TAKEN, NUM_REFUSED)
     assert tokens.notes[0].startswith(NOTE)
@@ -138,7 +134,7 @@ def test_the_plan_counts_them_before_training(world):
         config = PlanTrainConfig(**options, max_set_aside_share=0.05)
         plan_training(open_study(world / "study"), config)
     # Of a shape by name there is no template to try: not known is not 0.
-    config = PlanTrainConfig(study=world / "study", backbone="llama-3.1-8b")
+    config = PlanTrainConfig(backbone="llama-3.1-8b")
     tokens = plan_training(open_study(world / "study"), config).tokens
     assert (tokens.num_pairs, tokens.num_set_aside) == (NUM_TAKEN + NUM_REFUSED, None)
     assert "was not tried" in tokens.notes[0]
