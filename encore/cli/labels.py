@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from encore.cli.output import (
@@ -15,6 +14,7 @@ from encore.cli.output import (
     rule_table,
     show_result,
     span,
+    warn_of_unused,
 )
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
@@ -57,22 +57,19 @@ def labels(
     """
     from encore.people.judge_labels import judge_labels
 
-    if study is not None and _is_table(study, config.files):
+    if study and not study.is_dir() and (not config.files or study.is_file()):  # it is a table
         config = config.model_copy(update={"files": (study, *config.files)})
         study = None
     if not config.files:
         raise UsageError("FILE is missing: a table of labels, after STUDY if there is one")
+    if config.judge is None:
+        warn_of_unused(replies.model_dump(exclude_unset=True), who="a call without --judge")
     with terminal_reporter() as reporter:
         report = judge_labels(study, config, replies, reporter=reporter)
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
     if report.table is not None:
         say(f"labels and ratings: {report.table}")
     say_next("rate", "STUDY", "--judge", "JUDGE" if config.judge is None else config.judge.model)
-
-
-def _is_table(first: Path, files: tuple[Path, ...]) -> bool:
-    """Return True if the first argument is a table: it is a file, or alone and no folder."""
-    return not first.is_dir() and (not files or first.is_file())
 
 
 def _tables(report: LabelAgreement) -> Iterator[Renderable]:

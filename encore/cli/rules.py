@@ -17,6 +17,7 @@ from encore.cli.output import (
     rule_table,
     show_result,
     span,
+    warn_of_unused,
 )
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted, number, sentence
@@ -156,6 +157,8 @@ def rules_rate_importance(
     """
     from encore.rules.importance import rate_importance
 
+    if config.judge is None:
+        warn_of_unused(how.model_dump(exclude_unset=True), who="a call without --judge")
     with terminal_reporter() as reporter:
         report = rate_importance(config, how, reporter=reporter)
     if json:

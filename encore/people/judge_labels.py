@@ -55,8 +55,7 @@ def judge_labels(
     table with ratings needs no judge.
 
     Args:
-        study: Study for labels and ratings, which is created if it does not exist; None for a
-            table that has ratings.
+        study: Study for labels and ratings, which need not exist; None if a table has ratings.
         config: Tables of labels, judge and rules.
         replies: The judge's server, and how long its replies are waited for.
         judge: Opened judge, which is closed at the end. Default: the judge of the config.

@@ -117,7 +117,9 @@ def test_a_judge_is_asked_once_for_each_response_and_rule(tmp_path):
 
 def test_the_command_reads_the_table_that_it_wrote_without_a_judge(tmp_path):
     report = judged(tmp_path, write_eight(tmp_path))
-    record = encore("labels", tmp_path / "copy", report.table, "--json").json
+    finished = encore("labels", tmp_path / "copy", report.table, "--json", "--concurrency", 3)
+    assert "a call without --judge has no use for --concurrency 3" in finished.err
+    record = finished.json
     assert (record["judge"], pq.read_table(record["table"]).num_rows) == (None, 15)
     assert record["rules"] == json.loads(json.dumps(dataclasses.asdict(report)["rules"]))
     assert "paper's claim" in encore("labels", report.table).out
