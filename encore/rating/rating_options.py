@@ -76,7 +76,7 @@ class RatingConfig(StageConfig):
     rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
     """encore-10, encore-20, or the path of your own rule set (TOML)."""
     shard_size: int = option(1000, ge=1, le=100_000, beside_recipe=True)
-    """Pairs per shard. A shard is one file; a crash loses at most the shard in progress."""
+    """Pairs per shard. A shard is one file, which is written when all its replies are there."""
     limit: int | None = option(None, ge=1, beside_recipe=True)
     """Pilot: rate only this many pairs, a fair sample by content hash."""
     overlong: Literal["set-aside", "truncate-left"] = option("set-aside")
