@@ -48,7 +48,8 @@ class JudgeConfig(StageConfig):
     """Hub revision of the judge; the commit it resolves to is recorded. Over HTTP: any text that
     distinguishes two models of the same name; default: the server's host."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option("auto")
-    """Number format of the judge; auto is what its own config says."""
+    """Number format of the judge; auto is what its own config says, or float32 on a processor that
+    has no units for it."""
     max_model_len: Annotated[int, Field(ge=64)] | None = option(None)
     """Context length in tokens; default: the judge's own, at most 8192."""
     engine_args: dict[str, EngineValue] = option(dict, name="engine-arg", beside_recipe=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ from encore.judges.base import (
     ignore_reply,
 )
 from encore.judges.judge_options import JudgeConfig
+from encore.judges.number_formats import is_imitated
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_CONTEXT = 8192
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -83,6 +87,16 @@ class LocalJudge(ABC):
         """Refuse labels of decoding ``expected`` that are not one token each."""
         if decoding.kind == "expected":
             self.tokenizer.label_tokens(decoding.labels)
+
+    def use_native_format(self) -> None:
+        """Load float32 if the number format is the model's own, and this machine imitates it."""
+        if self.config.dtype == "auto" and self.dtype != "float32" and is_imitated(self.dtype):
+            logger.warning(
+                "judge %s: it is loaded in float32, because this processor has no units for %s; "
+                "--dtype %s takes that all the same",
+                *(self.model.name, self.dtype, self.dtype),
+            )
+            self.dtype = "float32"
 
     def start(self) -> None:
         """Load the model now."""

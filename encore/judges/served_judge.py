@@ -70,6 +70,10 @@ class ServedJudge(HttpJudge):
         self._watcher: threading.Thread | None = None
         self._error: Exception | None = None
 
+    def use_native_format(self) -> None:
+        """Have the servers load the number format of an engine in this process."""
+        self._judge.use_native_format()
+
     @property
     def identity(self) -> JudgeIdentity:
         """Part of the run key: that of the engine in process."""

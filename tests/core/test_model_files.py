@@ -12,7 +12,7 @@ import pytest
 
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFinder
-from encore.judges import BACKENDS, open_judge
+from encore.judges import BACKENDS, number_formats, open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
@@ -53,6 +53,26 @@ def test_a_change_deep_inside_a_large_file_is_another_judge(folder):
         file.seek(500 * 2**20)
         file.write(b"\x01" * 16 * 2**20)  # one matrix of 2,048 x 4,096 in bfloat16
     assert FINDER.find(str(folder)).revision != before
+
+
+@pytest.mark.parametrize(
+    ("features", "torch", "dtype"),
+    [
+        ("fpu avx2", "2.13.0+cpu", "float32"),
+        ("fpu avx512_bf16", "2.13.0+cpu", "bfloat16"),
+        ("fpu avx2", "2.13.0", "bfloat16"),  # of CUDA: there may be a GPU
+    ],
+)
+def test_a_processor_without_units_for_a_judges_format_loads_float32(
+    folder, tmp_path, monkeypatch, caplog, features, torch, dtype
+):
+    edit_json(folder / "config.json", dtype="bfloat16")
+    (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags\t\t: {features}\n")
+    monkeypatch.setattr(number_formats, "_PROCESSOR", tmp_path / "cpuinfo")
+    monkeypatch.setattr(number_formats, "installed_version", lambda _: torch)
+    assert opened(folder).identity.dtype == dtype
+    assert ("float32, because this processor has no units" in caplog.text) == (dtype == "float32")
+    assert opened(folder, dtype="bfloat16").identity.dtype == "bfloat16"
 
 
 def test_a_gguf_file_and_its_folder_are_refused_with_both_ways_to_use_them(tmp_path):
