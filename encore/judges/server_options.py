@@ -20,19 +20,9 @@ _HEADER_NAME, _HEADER_VALUE = re.compile(r"[A-Za-z0-9_-]+"), re.compile(r"ENV:[A
 #: Parts of the names of parameters that hold secrets: api-key, subscriptionKey, access_token, sig.
 _SECRET_WORDS = frozenset(
     {
-        *(
-            "key",
-            "apikey",
-            "token",
-            "accesstoken",
-            "sig",
-            "signature",
-            "secret",
-            "password",
-            "pass",
-        ),
-        *("passwd", "pwd", "auth", "authorization", "credential", "credentials", "jwt", "sas"),
-        *("bearer", "session", "code"),
+        *("key", "apikey", "token", "accesstoken", "sig", "signature", "secret", "password"),
+        *("pass", "passwd", "pwd", "auth", "authorization", "credential", "credentials", "jwt"),
+        *("sas", "bearer", "session", "code"),
     }
 )
 _SECRET_VALUE = re.compile(r"(sk|pk|rk|hf|gsk|xai|ghp|eyJ)[-_A-Za-z0-9.]{16,}|[0-9a-fA-F]{32,}")
