@@ -8,7 +8,7 @@ from encore.analysis.answer_options import AnswerOptions
 from encore.cli.output import named_rule, opened_ratings, show_result
 from encore.core.command_parser import JsonOption, command
 from encore.core.config import option
-from encore.core.terminal import say_next
+from encore.core.terminal import say_next, wrapped
 from encore.data.study_options import RatingsConfig
 
 
@@ -65,6 +65,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         answer_tables,
         comparison_tables,
     )
+    from encore.cli.judge_sentence import judge_sentence
     from encore.warehouse import is_rating_table, open_compared_ratings
 
     layout = config.table_layout
@@ -78,6 +79,8 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     if config.rule is not None:
         rule_id = named_rule(config.rule, analysis.rule_ids)
         tables = answer_tables(analysis.answers, rule_id=rule_id)
+    else:
+        tables = chain([wrapped(judge_sentence(analysis))], tables)
     notes = analysis.notes if config.rule is None else ()
     if ratings.manifest is not None and ratings.manifest.asks_all_rules:
         from encore.analysis.all_rules_check import check_all_rules

@@ -245,7 +245,7 @@ def test_no_rule_name_is_broken_over_lines_at_80_columns(tmp_path, monkeypatch):
 
 def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path):
     finished = encore("analyze", ratings_with_long_names(tmp_path, sources=("hh", "pku")))
-    assert finished.out.lstrip().startswith("All sources: 200 pairs")
+    assert "\nAll sources: 200 pairs" in finished.out
     assert "--details" in finished.out
     for text in ("Entropy of ratings", "Accuracy in %", "null band  ", "Shares of the ratings"):
         assert text not in finished.out

@@ -54,6 +54,11 @@ def test_the_probability_of_the_labels_is_told(encore, study, monkeypatch):
     share = "7 % of the judge's probability is on the labels"
     assert share in encore("rate", study, *options).err
     assert share in encore("status", study).out
+    first_lines = " ".join(encore("analyze", study).out.split("All sources")[0].split())
+    assert first_lines.startswith(
+        "The judge's ratings have at most 1 of 10 labels under one rule; on"
+    )
+    assert f"coin under none of 10 rules. {share}" in first_lines
     pair_id = read_pairs(open_study(study))["pair_id"][0].as_py()
     assert "7 % of its probability on labels" in encore("show", study, pair_id).out
 
