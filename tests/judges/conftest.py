@@ -1,4 +1,4 @@
-"""A tiny judge's folder, and an engine on it; no test changes them."""
+"""A tiny judge's folder, an engine on it, and waits that are short."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from encore.judges import open_judge
 from encore.judges.base import Judge
 from encore.judges.judge_options import JudgeConfig
 from tests.worlds.tiny_judge import make_tiny_judge
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a client wait hundredths of a second before it asks again."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("encore.judges.http_judge._REPEAT_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="module")
