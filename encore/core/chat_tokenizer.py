@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,28 @@ _PROPOSED_LABELS = tuple("0123456789ABCDEFGHIJ")
 _PROBES = ("Score:", "a {b}\n\nHuman: c", "é ≥ 0.5 \\ \u2028 d")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What a judge's chat has beside the user's message.
+
+    Attributes:
+        system: System message; empty for none.
+        template: Text of a chat template in place of the tokenizer's own; None takes that.
+        template_args: Arguments of the template, e.g. ``{"enable_thinking": False}``.
+    """
+
+    system: str = ""
+    template: str | None = None
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def keyed(self) -> dict[str, str]:
+        """Return what is part of a judge's identity beside the digest of its template."""
+        args = json.dumps(dict(self.template_args), sort_keys=True) if self.template_args else ""
+        keyed = {"system": self.system, "chat_template_args": args}
+        return {name: text for name, text in keyed.items() if text}
+
+
 @dataclass(frozen=True, slots=True)
 class ChatTokenizer:
     """A Hugging Face tokenizer that puts its chat template around one user message.
@@ -33,17 +56,21 @@ class ChatTokenizer:
 
     Attributes:
         hf_tokenizer: The tokenizer of transformers.
+        options: System message, template and its arguments.
         template_sha256: SHA-256 of the chat template.
         frame: Text that the template puts before and after a message; None if it does more.
     """
 
     hf_tokenizer: Any
+    options: ChatOptions = ChatOptions()
     template_sha256: str = field(init=False)
     frame: tuple[str, str] | None = field(init=False)
     _encoder: TokenEncoder = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check that there is a chat template and prepare the frame."""
+        if self.options.template is not None:
+            self.hf_tokenizer.chat_template = self.options.template
         if not self.hf_tokenizer.chat_template:
             raise JudgeUnavailableError(
                 f"judge {self.hf_tokenizer.name_or_path!r}: its tokenizer has no chat template; "
@@ -132,13 +159,16 @@ class ChatTokenizer:
 
     def _apply_template(self, prompt: str) -> str:
         frozen: Callable[[str], str] = lambda _format: FROZEN_DATE  # noqa: E731 - one argument
+        dates = {"date_string": FROZEN_DATE, "strftime_now": frozen}
+        messages = [{"role": "user", "content": prompt}]
+        if self.options.system:
+            messages.insert(0, {"role": "system", "content": self.options.system})
         try:
             rendered: str = self.hf_tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}],
+                messages,
                 add_generation_prompt=True,
                 tokenize=False,
-                date_string=FROZEN_DATE,
-                strftime_now=frozen,
+                **dates | dict(self.options.template_args),
             )
         except Exception as error:  # a template is a program
             raise JudgeUnavailableError(
@@ -158,8 +188,12 @@ def _split_around(text: str, part: str) -> tuple[str, str]:
     return head, tail
 
 
-def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
+def load_tokenizer(model: ModelFiles, options: ChatOptions = ChatOptions()) -> ChatTokenizer:
     """Load the tokenizer of a judge with its chat template. No code of the model is run.
+
+    Args:
+        model: Files of the tokenizer.
+        options: System message, template and its arguments.
 
     Raises:
         JudgeUnavailableError: transformers is missing, or the model has no tokenizer or no chat
@@ -180,4 +214,4 @@ def load_tokenizer(model: ModelFiles) -> ChatTokenizer:
         tokenizer = AutoTokenizer.from_pretrained(
             model.location, revision=model.hub_revision, trust_remote_code=False
         )
-    return ChatTokenizer(tokenizer)
+    return ChatTokenizer(tokenizer, options)

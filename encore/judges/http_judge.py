@@ -106,7 +106,8 @@ class HttpJudge:
         self.config, self.how = config, how
         self.tokenizer: ChatTokenizer | None = None
         if config.tokenizer is not None:
-            self.tokenizer = load_tokenizer(_TOKENIZER.find(config.tokenizer, needs_weights=False))
+            files = _TOKENIZER.find(config.tokenizer, needs_weights=False)
+            self.tokenizer = load_tokenizer(files, config.chat)
         self._lock = threading.RLock()
         self._servers: HttpServers | None = None
         self._model = ServedModel(config=config, how=how, tokenizer=self.tokenizer)
@@ -141,6 +142,7 @@ class HttpJudge:
             max_model_len=context,
             engine_args={
                 "api": "chat" if tokenizer is None else "completions",
+                **self.config.chat.keyed,
                 **self._keyed_fields,
             },
         )

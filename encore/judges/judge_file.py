@@ -20,7 +20,7 @@ from encore.core.errors import JudgeUnavailableError, did_you_mean
 #: Ending of the name of a judge's file, by which it is told from a model.
 ENDING = ".toml"
 #: Options that may be a path.
-_PATHS = ("model", "tokenizer")
+_PATHS = ("model", "tokenizer", "chat_template", "system")
 
 
 def read_judge_file(path: Path, *, names: Sequence[str]) -> dict[str, Any]:

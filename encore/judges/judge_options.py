@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from encore.core.chat_tokenizer import ChatOptions
 from encore.core.config import StageConfig, option
 from encore.core.errors import InputError, JudgeUnavailableError, first_problem
 from encore.judges.judge_file import ENDING, read_judge_file
@@ -33,6 +36,27 @@ _FIXED_FIELDS = frozenset(
 
 #: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
+
+
+def _is_file(text: str) -> bool:
+    """Return True if a text is the path of a file; most texts are too long for one."""
+    with contextlib.suppress(OSError, ValueError):
+        return Path(text).is_file()
+    return False
+
+
+def _text_of(path: Path, name: str) -> str:
+    """Return the content of an option's file.
+
+    Raises:
+        JudgeUnavailableError: It cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JudgeUnavailableError(
+            f"{name} {str(path)!r}: {error}; expected a text file in UTF-8"
+        ) from error
 
 
 class JudgeConfig(StageConfig):
@@ -54,6 +78,17 @@ class JudgeConfig(StageConfig):
     """Context length in tokens; default: the judge's own, at most 8192."""
     engine_args: dict[str, EngineValue] = option(dict, name="engine-arg", beside_recipe=True)
     """Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable."""
+    system: str | None = option(None, metavar="TEXT_OR_FILE")
+    """System message before each prompt: its text, or the path of a file that holds it. A path of a
+    file that is missing is told by its first character: a dot, a slash or ~."""
+    chat_template: Path | None = option(None, metavar="FILE")
+    """Chat template (Jinja) in place of the judge's own, where prompts are tokenised here: on the
+    local engines, and over HTTP with --tokenizer."""
+    chat_template_args: dict[str, JsonValue] = option(
+        dict, name="chat-template-arg", metavar="NAME=JSON"
+    )
+    """Argument of the judge's chat template, e.g. enable_thinking=false; repeatable. Over HTTP it
+    is sent as chat_template_kwargs."""
     served_models: tuple[Annotated[str, Field(min_length=1)], ...] = http_option(
         (), name="served-model", metavar="NAME"
     )
@@ -94,6 +129,21 @@ class JudgeConfig(StageConfig):
             raise JudgeUnavailableError(message) from None
         return judge
 
+    @cached_property
+    def chat(self) -> ChatOptions:
+        """Return what the judge's chat has beside the user's message; files are read here.
+
+        Raises:
+            JudgeUnavailableError: A file cannot be read.
+        """
+        template = None
+        if self.chat_template is not None:
+            template = _text_of(self.chat_template, "--chat-template")
+        system = self.system or ""
+        if system.startswith((".", "/", "~")) or (system and _is_file(system)):
+            system = _text_of(Path(system).expanduser(), "--system")
+        return ChatOptions(system=system, template=template, template_args=self.chat_template_args)
+
     @property
     def num_devices(self) -> int:
         """Return the number of devices of one engine: tensor times pipeline parallel size.
@@ -112,7 +162,16 @@ class JudgeConfig(StageConfig):
         return product
 
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request with the fields of the user added and left out."""
+        """Return the body of a request with the fields of the user added and left out.
+
+        A chat also gets the system message, and the arguments of its template.
+        """
+        chat = self.chat
+        if "messages" in body and chat.system:
+            system = {"role": "system", "content": chat.system}
+            body = {**body, "messages": [system, *body["messages"]]}
+        if "messages" in body and chat.template_args:
+            body = {**body, "chat_template_kwargs": dict(chat.template_args)}
         fields = {**body, **self.request_fields}
         return {name: fields[name] for name in fields if name not in self.omit_fields}
 
@@ -125,6 +184,11 @@ class JudgeConfig(StageConfig):
             )
         if both := sorted(set(self.omit_fields).intersection(self.request_fields)):
             raise ValueError(f"{both[0]} is given to --request-field and --omit-field: choose one")
+        if self.chat_template is not None and self.backend == "http" and self.tokenizer is None:
+            raise ValueError(
+                "--chat-template belongs to prompts that are tokenised here: give --tokenizer, or "
+                "start the server with the template"
+            )
         return self
 
     def server(self, how: ServerOptions) -> ServerOptions:

@@ -56,7 +56,7 @@ class LocalJudge(ABC):
             _refuse_broken_weights(folder, self.model.name)
         self.dtype = resolved_dtype(config, self.model)
         self.max_model_len = resolved_max_model_len(config, self.model)
-        self.tokenizer = load_tokenizer(self.model)
+        self.tokenizer = load_tokenizer(self.model, config.chat)
         self._lock = threading.Lock()
         self._engine: Any = None
 
@@ -75,7 +75,8 @@ class LocalJudge(ABC):
                 name: value
                 for name, value in sorted(self.config.engine_args.items())
                 if name not in self.SPEED_ARGS
-            },
+            }
+            | self.tokenizer.options.keyed,
         )
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encore.core.chat_tokenizer import FROZEN_DATE, ChatTokenizer
+from encore.core.chat_tokenizer import FROZEN_DATE, ChatOptions, ChatTokenizer
 from encore.core.errors import JudgeUnavailableError
 from tests.worlds.judges import CHAT_TEMPLATE, byte_tokenizer
 
@@ -24,6 +25,19 @@ def tokenizer_with(template: str | None):
     tokenizer = copy.copy(byte_tokenizer())
     tokenizer.chat_template = template
     return tokenizer
+
+
+def test_a_chat_may_have_a_system_message_another_template_and_its_arguments():
+    template = (
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+        "<assistant>{% if not enable_thinking %}<think></think>{% endif %}"
+    )
+    options = ChatOptions(
+        system="Be strict.", template=template, template_args={"enable_thinking": False}
+    )
+    tokenizer = ChatTokenizer(tokenizer_with(None), options)
+    assert tokenizer.render("Hi") == "<system>Be strict.<user>Hi<assistant><think></think>"
+    assert tokenizer.template_sha256 == hashlib.sha256(template.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, LLAMA_LIKE])  # the second one trims

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import openai._base_client
 import pytest
+from pydantic import ValidationError
 
 from encore.core.errors import EncoreError, JudgeUnavailableError
 from encore.data.rating_runs import status
 from encore.judges import http_server, open_judge
 from encore.judges.base import Decoding, Reply, prompt_digest
 from encore.judges.http_judge import HttpJudge
+from encore.judges.judge_options import JudgeConfig
 from encore.rating.reply_journal import ReplyJournal
 from tests.golden.command_line import Finished, encore
 from tests.judges.asking import interrupt_after_5
@@ -202,6 +204,34 @@ def test_the_body_that_a_server_receives_asks_for_greedy_replies():
     limits = {"temperature": 0, "max_completion_tokens": 16}
     message = {"role": "user", "content": "Why?"}
     assert server.bodies == [{"model": MODEL, "messages": [message], **limits}]
+
+
+def test_a_chat_has_the_system_message_and_the_arguments_of_the_template(tmp_path):
+    (tmp_path / "system.txt").write_text("Be strict.")
+    for system in ("Be strict.", str(tmp_path / "system.txt")):
+        with serving(HostileServer()) as server:
+            ask(server, ["Why?"], system=system, chat_template_args={"enable_thinking": False})
+        [body] = server.bodies
+        assert [message["content"] for message in body["messages"]] == ["Be strict.", "Why?"]
+        assert body["messages"][0]["role"] == "system"
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"system": "./no-such-file"}, "--system.*no-such-file"),
+        ({"chat_template": "no.jinja", "tokenizer": "t"}, "--chat-template.*no.jinja"),
+    ],
+)
+def test_a_file_of_the_chat_that_is_missing_is_named(options, message):
+    with pytest.raises(JudgeUnavailableError, match=message):
+        _ = JudgeConfig.model_validate({"model": MODEL, "backend": "http", **options}).chat
+
+
+def test_a_chat_template_without_a_tokenizer_is_refused():
+    with pytest.raises(ValidationError, match="--chat-template belongs to prompts"):
+        JudgeConfig(model=MODEL, backend="http", chat_template=Path("t.jinja"))
 
 
 def test_a_reply_that_is_cut_off_at_its_limit_is_no_complete_one():

@@ -61,6 +61,14 @@ CHANGES: list[tuple[Options, Options, str]] = [
         {"request_fields": {"reasoning_effort": "high"}},
         "engine_args.request_fields",
     ),
+    (HTTP, {"system": "Be strict."}, "engine_args.system"),
+    (HTTP, {"chat_template_args": {"thinking": False}}, "engine_args.chat_template_args"),
+    (VLLM, {"system": "Be strict."}, "engine_args engine_args.system"),
+    (
+        VLLM,
+        {"chat_template_args": {"thinking": False}},
+        "engine_args engine_args.chat_template_args",
+    ),
     # With a tokenizer here a text is completed; without one the server makes a chat of it.
     (HTTP, {"tokenizer": FOLDER}, "chat_template_sha256 engine_args.api frozen_date"),
     *(

@@ -186,16 +186,14 @@ def test_the_prompt_of_a_row_is_shown_as_it_was_asked(study):
 
 
 def test_only_ratings_under_the_same_list_are_taken_over(study):
-    # The twenty rules contain the ten, and a reply has 320 tokens under both, but a score beside
-    # nineteen others is another one.
+    # The twenty rules contain the ten, but a score beside nineteen others is another one.
     work_through(opened(study, planted_judge(), **ALL, rules="encore-20").job())
-    ten = ALL | {"max_reply_tokens": 176}
-    work_through(opened(study, planted_judge(), **ten, limit=7).job())
+    work_through(opened(study, planted_judge(), **ALL, limit=7).job())
     judge = planted_judge()
-    report = work_through(opened(study, judge, **ten).job())
+    report = work_through(opened(study, judge, **ALL).job())
     assert (report.computed("num_known"), judge.num_asked) == (7 * 20, (NUM_PAIRS - 7) * 2)
     for changes in ({"order_seed": 1}, {"layout": "paper"}):
-        report = work_through(opened(study, planted_judge(), **ten | changes).job())
+        report = work_through(opened(study, planted_judge(), **ALL | changes).job())
         assert report.computed("num_known") == 0
 
 
