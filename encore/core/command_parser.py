@@ -137,7 +137,9 @@ class Option:
                     f"{self.flag} {text!r}: expected {self.pair_form}, e.g. "
                     f"{_PAIR_EXAMPLES[self.pair_form]}"
                 )
-            if value_type is JsonValue or isinstance(number_or_json, bool | int | float):
+            if value_type is JsonValue or isinstance(
+                number_or_json, bool | int | float | dict | list
+            ):
                 pairs[name] = number_or_json
         return pairs
 

@@ -204,7 +204,7 @@ class JudgeIdentity:
     chat_template_sha256: str
     frozen_date: str
     max_model_len: int
-    engine_args: Mapping[str, bool | int | float | str]
+    engine_args: Mapping[str, Any]
 
 
 class AskedJudge(Protocol):

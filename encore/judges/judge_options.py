@@ -23,7 +23,7 @@ from encore.core.errors import InputError, JudgeUnavailableError, first_problem
 from encore.judges.judge_file import ENDING, read_judge_file
 from encore.judges.server_options import ServerOptions, http_option
 
-EngineValue = bool | int | float | str
+EngineValue = bool | int | float | str | dict[str, JsonValue] | list[JsonValue]
 
 #: Fields of a request's body that hold the prompt, or change how many replies come and in which
 #: form. Encore sets them or cannot read what comes with them.
@@ -77,7 +77,8 @@ class JudgeConfig(StageConfig):
     max_model_len: Annotated[int, Field(ge=64)] | None = option(None)
     """Context length in tokens; default: the judge's own, at most 8192."""
     engine_args: dict[str, EngineValue] = option(dict, name="engine-arg", beside_recipe=True)
-    """Passed to vLLM, e.g. tensor_parallel_size=4 or quantization=fp8; repeatable."""
+    """Passed to vLLM, e.g. tensor_parallel_size=4, quantization=fp8 or
+    hf_overrides='{"max_position_embeddings": 4096}'; repeatable."""
     system: str | None = option(None, metavar="TEXT_OR_FILE")
     """System message before each prompt: its text, or the path of a file that holds it. A path of a
     file that is missing is told by its first character: a dot, a slash or ~."""

@@ -77,6 +77,14 @@ class ServedModel:
                 "them with the same --max-model-len",
                 server,
             )
+        if self.tokenizer is not None and "n_ctx" in (
+            models.get(config.model, {}).get("meta") or {}
+        ):
+            raise self.refusal(
+                "is llama.cpp, and --tokenizer is for vLLM; leave it out: the server makes the "
+                "tokens",
+                server,
+            )
         if self.tokenizer is not None:
             [own_ids] = self.tokenizer.encode_text([_TOKENIZER_PROBE])
             if await server.tokens_of(_TOKENIZER_PROBE) not in (None, own_ids):

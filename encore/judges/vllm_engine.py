@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from encore.core.errors import JudgeUnavailableError
+from encore.core.errors import JudgeUnavailableError, did_you_mean
 from encore.core.extras import install_command, pip_source
 from encore.core.settings import load_settings, prepare_environment
 from encore.core.transformers_loading import loading_errors
@@ -97,6 +97,24 @@ class VllmJudge(LocalJudge):
             args |= {"enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
         return args | self.config.engine_args
 
+    def refuse_unknown_args(self) -> None:
+        """Refuse engine arguments that vLLM's engine has not, before it starts for a minute.
+
+        Raises:
+            JudgeUnavailableError: It names the first unknown argument.
+        """
+        names = self.config.engine_args.keys() - self.SPEED_ARGS
+        if not names:
+            return
+        from vllm.engine.arg_utils import EngineArgs  # takes seconds
+
+        known_names = [*EngineArgs.__dataclass_fields__]
+        if unknown := sorted(names.difference(known_names)):
+            raise JudgeUnavailableError(
+                f"engine argument {unknown[0]!r}: vLLM's engine has none of that name"
+                f"{did_you_mean(unknown[0], known_names) or '; leave it out'}"
+            )
+
     def _generate(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding
     ) -> Iterator[dict[int, Reply]]:
@@ -150,6 +168,7 @@ class VllmJudge(LocalJudge):
                 from vllm import LLM
         except ImportError as error:
             raise missing_vllm(error) from error
+        self.refuse_unknown_args()
         started = time.monotonic()
         problem = "vLLM could not start its engine; `encore doctor` checks versions, GPU and memory"
         with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -52,7 +53,7 @@ def server_command(
     """
     try:
         args = judge.engine_args()
-        _refuse_unknown_args(judge)
+        judge.refuse_unknown_args()
     except ImportError as error:
         raise missing_vllm(error) from error
     del args["model"], args["use_tqdm_on_load"]
@@ -78,24 +79,7 @@ def _flag(name: str, value: object) -> str:
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{option}" if value else f"--no-{option}"
-    return f"--{option}={value}"
-
-
-def _refuse_unknown_args(judge: VllmJudge) -> None:
-    """Refuse engine arguments that the server would read as its own, such as a port.
-
-    Raises:
-        JudgeUnavailableError: It names the first unknown argument.
-    """
-    names = judge.config.engine_args.keys() - judge.SPEED_ARGS
-    if not names:
-        return
-    from vllm.engine.arg_utils import EngineArgs  # takes seconds
-
-    if unknown := sorted(names - EngineArgs.__dataclass_fields__.keys()):
-        raise JudgeUnavailableError(
-            f"engine argument {unknown[0]!r}: vLLM's engine has none of that name; leave it out"
-        )
+    return f"--{option}={json.dumps(value) if isinstance(value, dict | list) else value}"
 
 
 def server_environment(share: Mapping[str, str], *, api_key: str | None) -> dict[str, str]:

@@ -132,7 +132,9 @@ def kv_block_size(judge: JudgeConfig, *, is_on_cpu: bool) -> int | None:
     if judge.backend == "transformers" or not engine_args.get("enable_prefix_caching", True):
         return None
     is_cpu_engine = is_on_cpu and judge.backend == "vllm"
-    return int(engine_args.get("block_size", CPU_BLOCK_SIZE if is_cpu_engine else GPU_BLOCK_SIZE))
+    block_size = engine_args.get("block_size")
+    default = CPU_BLOCK_SIZE if is_cpu_engine else GPU_BLOCK_SIZE
+    return block_size if isinstance(block_size, int) else default
 
 
 def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> Comparison:

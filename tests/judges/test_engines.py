@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from encore.core.errors import JudgeUnavailableError
 from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge, ProgressHook, Reply
 from encore.judges.judge_options import JudgeConfig
@@ -71,6 +72,12 @@ def test_replies_before_an_interruption_are_kept_and_not_asked_again(
     num_done: list[int] = []
     assert [reply.text for reply in ask(num_done.append)] == reply_texts(judge, TEXTS)
     assert num_done[0] >= 5
+
+
+def test_an_engine_argument_that_is_unknown_is_named_before_the_engine_starts(folder):
+    judge = open_judge(JudgeConfig(model=str(folder), engine_args={"hf_override": {"a": 1}}))
+    with pytest.raises(JudgeUnavailableError, match=r"'hf_override'.*did you mean hf_ov"):
+        judge.start()
 
 
 def test_starting_an_engine_does_not_flush_the_log_handlers_of_the_process(folder, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from encore.core.errors import JudgeUnavailableError
 from encore.data.rating_runs import note_on_label_mass, ratings_of, run_status
 from encore.data.study import open_study
 from encore.judges import open_judge
@@ -97,3 +98,13 @@ def test_label_probabilities_are_those_of_plain_transformers(judge):
             logits = model(torch.tensor([token_ids])).logits[0, -1]
         expected = torch.softmax(logits, dim=-1)[list(label_ids)].numpy()
         np.testing.assert_allclose(np.exp(reply.label_logprobs), expected, atol=1e-4)
+
+
+def test_a_tokenizer_for_llama_cpp_is_refused(tmp_path):
+    config = JudgeConfig(model="smollm2", backend="http", tokenizer=str(model_folder()))
+    with (
+        llama_server(tmp_path) as url,
+        closing(open_judge(config, ServerOptions(base_url=url))) as judge,
+        pytest.raises(JudgeUnavailableError, match=r"is llama\.cpp.*leave it out"),
+    ):
+        judge.start()
