@@ -23,6 +23,8 @@ from tests.judges.test_http_judge import QUESTIONS, TEXT, opened, rate
 from tests.worlds.judges import hashed_score
 from tests.worlds.studies import numbered_pairs, study_of
 
+pytestmark = pytest.mark.services
+
 PROBE = http_judge._PROBE
 
 

@@ -32,6 +32,8 @@ from tests.judges.hostile_server import KEY, ODD_USAGES, UNREADABLE, HostileServ
 from tests.judges.test_http_judge import EXPECTED, QUESTIONS, TEXT, ask, opened, rate
 from tests.worlds.studies import numbered_pairs, study_of
 
+pytestmark = pytest.mark.services
+
 PROBE = http_judge._PROBE
 CHAT = "/v1/chat/completions"
 #: 10 pairs, two responses, ten rules.

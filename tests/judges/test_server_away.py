@@ -18,6 +18,8 @@ from encore.judges.http_judge import HttpJudge
 from tests.judges.hostile_server import KEY, HostileServer, serving
 from tests.judges.test_http_judge import EXPECTED_TEXTS, QUESTIONS, TEXT, opened
 
+pytestmark = pytest.mark.services
+
 AWAY_SECONDS = 1.0
 
 

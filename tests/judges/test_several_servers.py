@@ -23,6 +23,8 @@ from tests.judges.test_http_judge import TEXT
 from tests.worlds.judges import hashed_score, judge_and_server
 from tests.worlds.servers import wait_until
 
+pytestmark = pytest.mark.services
+
 QUESTIONS = [f"Question {number}?" for number in range(240)]
 SESSIONS = [f"pair {number // 4}" for number in range(240)]
 ANSWERS = [hashed_score(question) for question in QUESTIONS]
@@ -97,7 +99,6 @@ def test_the_prompts_of_a_server_that_is_lost_go_to_the_others_once(servers, fau
     assert num_of_others + lost.after >= 240 - lost.most_at_once
 
 
-@pytest.mark.services
 def test_a_silent_server_is_left_out_and_gets_requests_again_when_it_answers(servers, caplog):
     silent = servers[0]
     # Without the looks at the servers, each of its requests would fail after these seconds.
@@ -128,7 +129,6 @@ class ChangingJudge(HttpJudge):
     servers_change = True
 
 
-@pytest.mark.services
 def test_servers_are_added_and_dropped_while_prompts_are_asked(servers):
     first, second, third = servers
     options = {"model": MODEL, "backend": "http", "base_url": first.base_url, "concurrency": 2}

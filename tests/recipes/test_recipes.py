@@ -48,6 +48,8 @@ from encore.training.training_options import GateConfig, TrainingConfig
 from tests.worlds.studies import file_digests, flip_bit, numbered_pairs, study_of, write_lines
 from tests.worlds.trainings import backbone_config, make_backbone
 
+pytestmark = pytest.mark.services
+
 STAGES = (
     *("ingest", "rate", "analyze", "weigh", "train", "train-bradley-terry-model", "gate", "score"),
     *("benchmark", "export"),

@@ -31,6 +31,8 @@ from tests.serving.servers import answering, make_conversations, running, score_
 from tests.test_architecture import ROOT
 from tests.worlds.models import RULES, WEIGHTS
 
+pytestmark = pytest.mark.services
+
 MODEL = {
     "digest": "d",
     "rules": [{"rule_id": "kind", "weight": 0.5}, {"rule_id": "watched", "weight": 0}],

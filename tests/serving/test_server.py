@@ -31,6 +31,8 @@ from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
 from tests.worlds.servers import wait_until
 from tests.worlds.tokenizers import llama_3
 
+pytestmark = pytest.mark.services
+
 JSON = {"content-type": "application/json"}
 HEAD = "POST /score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 #: The weights in head order: a reward is the weighted sum of centred scores.

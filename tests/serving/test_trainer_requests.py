@@ -23,6 +23,8 @@ from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model
 from tests.worlds.scorings import held_out_scores
 from tests.worlds.tokenizers import CHATML_TEMPLATE, chatml
 
+pytestmark = pytest.mark.services
+
 BEGIN, END = "<|begin_of_text|>", "<|eot_id|>"
 PROMPT = (Message(role="system", content="Be kind."), Message(role="user", content="Hi."))
 RESPONSE = "Hello, you."

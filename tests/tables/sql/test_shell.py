@@ -26,6 +26,8 @@ from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, locked
 from tests.worlds.servers import wait_until
 from tests.worlds.studies import shard_path
 
+pytestmark = pytest.mark.services
+
 ALL_PAIRS = sum(NUM_PAIRS.values())
 ENDLESS = "select count(*) from range(1e9::bigint) a, range(1e9::bigint) b where a < b"
 
@@ -223,7 +225,6 @@ def test_a_query_that_needs_too_much_memory_is_stopped(tables, statement, messag
 # --- as a process ---------------------------------------------------------------------------------
 
 
-@pytest.mark.services
 def test_ctrl_c_stops_a_query_at_once_and_stdout_stays_empty(one_run):
     with encore_process("sql", one_run, ENDLESS) as process:
         workers = wait_until(psutil.Process(process.pid).children, seconds=60)
