@@ -57,7 +57,7 @@ def serve_judge(config: ServeConfig) -> State:
     Its log is this run's log. Its address, host and GPUs are in the artifact `judge-server`.
     """
     prepare_environment()
-    judge = VllmJudge(config.judge)
+    judge = VllmJudge(config.judge, is_here=False)  # as the run that asks sees it
     host = own_address(os.environ.get(HOST_VARIABLE, ""))
     with contextlib.ExitStack() as stack:
         log_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="encore-server-")))

@@ -156,6 +156,11 @@ class PoolServers:
     _slots: list[_Slot] = field(default_factory=list, init=False)
     _next_look: float = field(default=0.0, init=False)
 
+    @property
+    def are_here(self) -> bool:
+        """Return False: they run on machines of the pool."""
+        return False
+
     def start(self, judge: VllmJudge, /) -> None:
         """Take the servers that run with this judge; `check` starts the missing ones."""
         self._name = served_name(judge)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from encore.judges.server_options import ServerOptions
 
@@ -33,11 +33,8 @@ def open_judge(config: JudgeConfig, how: ServerOptions = ServerOptions()) -> Jud
     server = config.server(how)
     module, name = BACKENDS[config.backend]
     backend = getattr(import_module(module), name)
-    if config.backend == "http":
-        return cast("Judge", backend(config, server))
-    judge = backend(config)
-    judge.use_native_format()
-    return cast("Judge", judge)
+    judge: Judge = backend(config, server) if config.backend == "http" else backend(config)
+    return judge
 
 
 def open_engines(config: JudgeConfig, how: ServerOptions, engines: int | Literal["auto"]) -> Judge:
@@ -60,6 +57,4 @@ def open_engines(config: JudgeConfig, how: ServerOptions, engines: int | Literal
     from encore.judges.served_judge import ServedJudge
     from encore.judges.vllm_servers import LocalServers
 
-    judge = ServedJudge(config, config.server(how), servers=LocalServers(shares=shares))
-    judge.use_native_format()
-    return judge
+    return ServedJudge(config, config.server(how), servers=LocalServers(shares=shares))

@@ -47,14 +47,22 @@ class LocalJudge(ABC):
     num_engines = 1
     wait_seconds = 0.0
 
-    def __init__(self, config: JudgeConfig) -> None:
-        """Find the model and check its files, which an engine would do a minute later."""
+    def __init__(self, config: JudgeConfig, *, is_here: bool = True) -> None:
+        """Find the model and check its files, which an engine would do a minute later.
+
+        Args:
+            config: The judge.
+            is_here: False if engines of other machines load the weights, whose processors and GPUs
+                are not known here.
+        """
         self.config = config
         self.model = _JUDGE.find(config.model, revision=config.revision)
         if self.model.hub_revision is None:
             folder = local_path(self.model.location)
             _refuse_broken_weights(folder, self.model.name)
         self.dtype = resolved_dtype(config, self.model)
+        if is_here:
+            self._use_native_format()
         self.max_model_len = resolved_max_model_len(config, self.model)
         self.tokenizer = load_tokenizer(self.model, config.chat)
         self._lock = threading.Lock()
@@ -89,7 +97,7 @@ class LocalJudge(ABC):
         if decoding.kind == "expected":
             self.tokenizer.label_tokens(decoding.labels)
 
-    def use_native_format(self) -> None:
+    def _use_native_format(self) -> None:
         """Load float32 if the number format is the model's own, and this machine imitates it."""
         if self.config.dtype == "auto" and self.dtype != "float32" and is_imitated(self.dtype):
             logger.warning(

@@ -62,17 +62,13 @@ class ServedJudge(HttpJudge):
 
     def __init__(self, config: JudgeConfig, how: ServerOptions, *, servers: ServerSource) -> None:
         """Find model and tokenizer. No weights are loaded in this process."""
-        self._judge = VllmJudge(config)
+        self._judge = VllmJudge(config, is_here=servers.are_here)
         super().__init__(config.model_copy(update={"tokenizer": None}), how)
         self.tokenizer = self._judge.tokenizer
         self.servers = servers
         self._closed = threading.Event()
         self._watcher: threading.Thread | None = None
         self._error: Exception | None = None
-
-    def use_native_format(self) -> None:
-        """Have the servers load the number format of an engine in this process."""
-        self._judge.use_native_format()
 
     @property
     def identity(self) -> JudgeIdentity:

@@ -64,8 +64,8 @@ class VllmJudge(LocalJudge):
         }
     )
 
-    def __init__(self, config: JudgeConfig) -> None:
-        """Find model and tokenizer."""
+    def __init__(self, config: JudgeConfig, *, is_here: bool = True) -> None:
+        """Find model and tokenizer; the arguments are those of `LocalJudge`."""
         for name in config.engine_args:
             if name in _FIXED_ARGS | _UNSAFE_ARGS:
                 raise JudgeUnavailableError(
@@ -73,7 +73,7 @@ class VllmJudge(LocalJudge):
                     "name if there is one, and judges run the engine's own code only"
                 )
         self.num_devices = config.num_devices
-        super().__init__(config)
+        super().__init__(config, is_here=is_here)
 
     @property
     def is_on_cpu(self) -> bool:

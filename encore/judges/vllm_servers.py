@@ -120,6 +120,10 @@ class ServerSource(Protocol):
     api_key: str | None
 
     @property
+    def are_here(self) -> bool:
+        """True if the servers run on this machine."""
+
+    @property
     def num_servers(self) -> int:
         """Number of servers that it starts."""
 
@@ -179,6 +183,11 @@ class LocalServers:
     _judge: VllmJudge = field(init=False)
     _folder: Path | None = field(default=None, init=False)
     _was_one_lost: bool = field(default=False, init=False)
+
+    @property
+    def are_here(self) -> bool:
+        """Return True: they run on this machine."""
+        return True
 
     @property
     def num_servers(self) -> int:
