@@ -15,10 +15,12 @@ def judge_sentence(analysis: Analysis) -> str:
     """
     manifest, answer = analysis.ratings.manifest, analysis.answers[-1]
     most_levels = max(rule.num_levels for rule in analysis.rules if rule.source == POOLED)
-    labels = "" if manifest is None else _labels(manifest)
-    used = f"the judge's ratings have at most {most_levels}{labels} under one rule"
-    if manifest is None:
-        used = f"these ratings have at most {counted(most_levels, 'level')} under one rule"
+    num_labels = 0 if manifest is None else _num_labels(manifest)
+    levels = (
+        f"{most_levels} of {num_labels} labels" if num_labels else counted(most_levels, "level")
+    )
+    origin = "these" if manifest is None else "the judge's"
+    used = f"{origin} ratings have at most {levels} under one rule"
     num_told = sum(row.verdict in ("trust", "against") for row in answer.rows)
     rules = f"{num_told or 'none'} of {counted(len(answer.rows), 'rule')}"
     on_pairs = f"on {counted(answer.num_pairs, 'pair')}"
@@ -28,10 +30,9 @@ def judge_sentence(analysis: Analysis) -> str:
     return " ".join(sentence(note) for note in notes if note)
 
 
-def _labels(manifest: RatingManifest) -> str:
-    """Return the number of labels that a run allows, for the middle of a sentence."""
+def _num_labels(manifest: RatingManifest) -> int:
+    """Return the number of labels that a run's judge may answer with; 0 if it writes numbers."""
     from encore.rating.rating_options import labels_of, rating_settings
 
     settings = rating_settings(manifest.settings)
-    labels = labels_of(settings["decode"], settings["scale"])
-    return f" of {counted(len(labels), 'label')}" if labels else " levels"
+    return len(labels_of(settings["decode"], settings["scale"]))

@@ -16,11 +16,12 @@ _UNITS = {
 
 
 def is_imitated(dtype: str) -> bool:
-    """Return True if an engine here converts each number of a format: it has no GPU and no units.
+    """Return True if a processor without units for a format does the work, so that it is slow.
 
-    A matrix product in bfloat16 took seven times the processor's time of one in float32.
+    False where torch is no CPU build, because there may be a GPU, and where nothing is known of the
+    processor.
     """
-    if not (installed_version("torch") or "").endswith("+cpu"):  # else there may be a GPU
+    if not (installed_version("torch") or "").endswith("+cpu"):
         return False
     try:
         text = _PROCESSOR.read_text("utf-8", "replace")

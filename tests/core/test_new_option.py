@@ -18,7 +18,7 @@ pytestmark = pytest.mark.services
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELD = """    label_smoothing: float = option(
-        0.0, ge=0, le=0.5, group="Steps", since=True, help="Share of a label given to the other."
+        0.0, ge=0, le=0.5, group="Steps", help="Share of a label given to the other."
     )
     objective: Objective"""
 RECIPE = """
