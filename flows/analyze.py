@@ -32,7 +32,13 @@ def analyze(config: RatingsConfig, attempts: Attempts = Attempts()) -> State:
     analysis = run_stage(
         "analyze",
         lambda: analyze_ratings(
-            open_ratings(config.ratings, run=config.run, judge=config.judge, **config.table_layout)
+            open_ratings(
+                config.ratings,
+                run=config.run,
+                judge=config.judge,
+                rating=config.rating,
+                **config.table_layout,
+            )
         ),
         attempts=attempts,
     )

@@ -34,7 +34,11 @@ def report(config: ReportConfig, attempts: Attempts = Attempts()) -> State:
 
     def work() -> Report:
         ratings = open_ratings(
-            config.ratings, run=config.run, judge=config.judge, **config.table_layout
+            config.ratings,
+            run=config.run,
+            judge=config.judge,
+            rating=config.rating,
+            **config.table_layout,
         )
         return write_report(
             ratings, out=config.out, on_step=lambda step: run_logger().info("%s", step)

@@ -23,7 +23,7 @@ from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
 from encore.core.number_text import counted, printable
 from encore.core.record_table import RecordTable
-from encore.warehouse import Ratings, Scale, open_ratings, open_warehouse
+from encore.warehouse import RatingKind, Ratings, Scale, open_ratings, open_warehouse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,6 +133,7 @@ def analyze(
     repeat: str | Path | Ratings | Any | None = None,
     scale: Scale | None = None,
     rule_columns: Sequence[str] | str | None = None,
+    rating: RatingKind | None = None,
 ) -> Analysis:
     """Measure each rule's entropy, its accuracy on people's preferences, and their correlation.
 
@@ -158,11 +159,13 @@ def analyze(
             They give the judge's noise.
         scale: Ends of the scale of a table's ratings, e.g. ``(1, 5)``, if it is not 0 to 1.
         rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
+        rating: The kind of rating that is compared, see `encore.open_ratings`; entropies are always
+            those of the levels.
 
     Raises:
         InputError: Not a ratings table. The message names file, column, value and expectation.
     """
-    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns)
+    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns, rating=rating)
     with open_warehouse(opened) as warehouse:
         statistics = rating_statistics(warehouse)
     parts = statistics[:-1]
@@ -186,6 +189,7 @@ def analyze(
                 rule_numbers=rule_numbers,
                 options=options or AnswerOptions(),
                 sources=parts if part is statistics[-1] and len(parts) > 1 else (),
+                has_expected=opened.manifest is not None and opened.manifest.has_expected,
             )
             for part in statistics
         ),

@@ -111,14 +111,15 @@ def _rule_interval(statistics: SourceStatistics, rule_index: int, *, seed: int) 
     accuracies = {policy: Estimate(value=accuracy) for policy, accuracy in figures.items()}
     entropy = Estimate(value=rule.entropy_nats)
 
-    count_MM = counts.cells[rule_index]
+    by_level = statistics.by_level or statistics
+    count_MM = by_level.counts.cells[rule_index]
     if rule.entropy_nats is not None and counts.num_pairs >= MIN_PAIRS:
-        if statistics.pairs is not None:
-            count_GL = level_counts_by_prompt(statistics.pairs, rule_index)
+        if by_level.pairs is not None:
+            count_GL = level_counts_by_prompt(by_level.pairs, rule_index)
             if len(count_GL) >= MIN_PAIRS:
                 entropy, method = prompt_entropy_interval(rule.entropy_nats, count_GL, rng=rng)
         elif count_MM is None:
-            mean_square = statistics.mean_squared_surprisals[rule_index] or 0.0
+            mean_square = by_level.mean_squared_surprisals[rule_index] or 0.0
             variance = max(mean_square - rule.entropy_nats**2, 0.0)
             entropy, method = _bound(rule, rule.entropy_nats, variance), "bound"
         else:

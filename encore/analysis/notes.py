@@ -38,7 +38,7 @@ def _rating_notes(source: SourceStatistics) -> dict[str, str]:
     rules = source.rules
     if silent := [rule for rule in rules if rule.num_ratings == 0]:
         notes["silent"] = f"{_names(silent)} without any rating: no entropy"
-    if constant := [rule for rule in rules if rule.num_levels == 1]:
+    if constant := [rule for rule in rules if rule.is_constant]:
         are, rank = ("is", "it ranks") if len(constant) == 1 else ("are", "they rank")
         notes["constant"] = f"{_names(constant)} {are} constant: entropy 0, and {rank} nothing"
     hardly_repeating = [
@@ -53,7 +53,7 @@ def _rating_notes(source: SourceStatistics) -> dict[str, str]:
         )
     bounded = [
         rule
-        for rule, cells in zip(rules, source.counts.cells, strict=True)
+        for rule, cells in zip(rules, (source.by_level or source).counts.cells, strict=True)
         if cells is None and rule.num_levels
     ]
     if bounded:

@@ -143,12 +143,17 @@ class RuleAnswer:
         return pairs_of_prompts(self.num_pairs, self.num_prompts)
 
 
+#: Remedy for ratings that are nearly always tied.
+_FINER_RATINGS = "a finer scale or expected ratings (`--scale`, `--decode`)"
+
+
 def rule_answer(
     statistics: SourceStatistics,
     *,
     rule_numbers: Mapping[str, int],
     options: AnswerOptions,
     sources: Sequence[SourceStatistics] = (),
+    has_expected: bool = False,
 ) -> RuleAnswer:
     """Return the verdicts on the rules of a source, or of all sources together.
 
@@ -157,15 +162,25 @@ def rule_answer(
         rule_numbers: Number of each rule, from 1.
         options: Thresholds of the verdicts, and the temperature of ENCORE's weights.
         sources: Statistics of each source, if ``statistics`` are those of all together.
+        has_expected: True if the ratings have their means over the labels' probabilities beside
+            them.
     """
     rules = statistics.rules
+    finer = "another wording"
+    if statistics.by_level is None:
+        ways = "its expected ratings (`--rating expected`)" if has_expected else _FINER_RATINGS
+        finer = f"{ways}, or {finer}"
     entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)
     # NaN without an entropy, and then for all rules.
     weight_R = entropy_weights(entropy_R, tau=options.tau)
     verdicts = [
         replace(
             _verdict(
-                statistics, index, rule_numbers[rule.rule_id], max_tie_rate=options.max_tie_rate
+                statistics,
+                index,
+                rule_numbers[rule.rule_id],
+                max_tie_rate=options.max_tie_rate,
+                finer_ratings=finer,
             ),
             weight=None if np.isnan(weight_R[index]) else float(weight_R[index]),
         )
@@ -184,7 +199,12 @@ def rule_answer(
 
 
 def _verdict(
-    statistics: SourceStatistics, rule_index: int, rule_number: int, *, max_tie_rate: float
+    statistics: SourceStatistics,
+    rule_index: int,
+    rule_number: int,
+    *,
+    max_tie_rate: float,
+    finer_ratings: str,
 ) -> RuleVerdict:
     """Return the verdict on a rule without regard to other rules or sources, and no weight."""
     rule, counts = statistics.rules[rule_index], statistics.counts
@@ -194,7 +214,7 @@ def _verdict(
     untied = untied_interval(statistics, rule_index, confidence=confidence)
     forecast: tuple[int | None, ...] = (None, None, None)
     pairs = counted(num_untied, "untied pair")
-    is_seldom = rule.num_levels == 1 or (rule.tie_rate or 0.0) >= max_tie_rate
+    is_seldom = rule.is_constant or (rule.tie_rate or 0.0) >= max_tie_rate
     speaks = f"speaks on {_short_percent(1 - (rule.tie_rate or 0.0))} of pairs"
     reason = f"agrees with people on {percent(untied.value)} of {pairs}"
     name: RuleVerdictName = _side(untied)
@@ -208,7 +228,7 @@ def _verdict(
         name = "says little"
         level = f"{percent(rule.top_level_share)} of its ratings are {number(rule.top_level)}"
         reason = f"{counted(num_ties, 'tie')} in {counted(rule.num_pairs, 'pair')}; {level}"
-        remedy = "a finer scale or expected ratings (`--scale`, `--decode`), or another wording"
+        remedy = finer_ratings
     elif untied.value is None:
         reason, remedy = "no pair has both responses rated", "ratings of both responses"
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.pair_counts import PairCounts, count_pairs
-from encore.warehouse import PairRatings, RuleKey, Warehouse, read_pair_ratings
+from encore.warehouse import PairRatings, RuleKey, Warehouse, open_warehouse, read_pair_ratings
 
 _Floats = NDArray[np.float64]
 
@@ -112,6 +113,11 @@ class RuleStats:
         """Return the share of the source's pairs whose two responses the rule rated."""
         return self.num_pairs / self.num_pairs_total
 
+    @property
+    def is_constant(self) -> bool:
+        """Return True if all ratings are equal; of expected ones, if labels and pairs are."""
+        return self.num_levels == 1 and self.tie_rate in (None, 1.0)
+
     def entropy(self, kind: EntropyKind) -> float | None:
         """Return the entropy of one kind, in nats."""
         return self.entropy_nats if kind == "discrete" else self.differential_entropy_nats
@@ -131,6 +137,7 @@ class SourceStatistics:
             pairs are taken as independent.
         pairs: Ratings of every pair with its prompt, if some prompts have several pairs. They
             belong together in every interval. None if each pair is the only one of its prompt.
+        by_level: The same of the levels that the judge gave, if its expected ratings are read.
     """
 
     source: str
@@ -139,6 +146,7 @@ class SourceStatistics:
     mean_squared_surprisals: tuple[float | None, ...]
     num_prompts: int | None = None
     pairs: PairRatings | None = None
+    by_level: SourceStatistics | None = None
 
     def outcomes_by_prompt(self, rule_index: int) -> NDArray[np.int64]:
         """Return the wins, ties, losses and missing ratings of a rule in each prompt, shape [4, G].
@@ -215,12 +223,40 @@ _COLUMNS = (
 )
 
 
+#: Fields of `RuleStats` that are of the judge's levels, whatever kind of rating is read.
+_LEVEL_FIELDS = (
+    *("num_levels", "top_level", "top_level_share"),
+    *("entropy_nats", "entropy_miller_madow_nats"),
+)
+
+
 def rating_statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     """Return the statistics of each source, sorted by name, then of all sources together.
+
+    Of expected ratings, the entropies are those of the levels: numbers that hardly repeat have
+    none that says anything.
 
     Raises:
         InputError: A pair, response and rule has more than one rating.
     """
+    statistics = _statistics(warehouse)
+    if warehouse.ratings.kind == "level":
+        return statistics
+    with open_warehouse(warehouse.ratings.by_level) as levels:
+        parts = zip(statistics, _statistics(levels), strict=True)
+    return tuple(_with_levels(part, by_level) for part, by_level in parts)
+
+
+def _with_levels(part: SourceStatistics, by_level: SourceStatistics) -> SourceStatistics:
+    """Return the statistics of a source's expected ratings with the entropies of its levels."""
+    rules = (
+        dataclasses.replace(rule, **{name: getattr(level, name) for name in _LEVEL_FIELDS})
+        for rule, level in zip(part.rules, by_level.rules, strict=True)
+    )
+    return dataclasses.replace(part, rules=tuple(rules), by_level=by_level)
+
+
+def _statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     warehouse.keep("rating_levels")
     spreads = warehouse.rows_by_rule("rule_statistics")
     sorted_rule_ids = sorted({rule_id for _, rule_id in spreads})

@@ -130,6 +130,9 @@ class BenchmarkConfig(BenchmarkScoringConfig):
     """Ends of the scale of a table's ratings, if it is not 0 to 1, e.g. 1,5."""
     rule_columns: str | None = _rows(None, metavar="NAME,NAME,...")
     """Columns of a wide table that are rules."""
+    rating: Literal["level", "expected"] = _rows("level")
+    """The kind of rating that weights are computed from: the judge's label, or the mean over its
+    labels' probabilities."""
     paper: PaperTables = _rows("main")
     """Backbone of the paper's figures shown beside."""
     published: Path | None = _rows(None, metavar="PATH")

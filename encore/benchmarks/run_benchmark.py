@@ -167,6 +167,7 @@ def _weigh_heads(study: Study, scorer: Scorer) -> _WeighedHeads:
         judge=config.judge,
         scale=config.scale,
         rule_columns=config.rule_columns,
+        rating=config.rating,
     )
     with open_evidence(ratings) as evidence:
         heads = scorer.heads(evidence.rule_ids)

@@ -76,7 +76,7 @@ def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Render
     yield ""
     counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
     if 0 not in counts and sum(counts) <= _MAX_RATINGS:
-        needed = ratings_needed(read_pairs_of(analysis.ratings))
+        needed = ratings_needed(read_pairs_of(analysis.ratings.by_level))
         yield f"How many ratings are enough? {sentence(needed)}\n"
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 
 from encore.analysis.answer_options import AnswerOptions
 from encore.cli.output import named_rule, opened_ratings, show_result
-from encore.core.command_parser import JsonOption, command
+from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.terminal import say_next, wrapped
 from encore.data.study_options import RatingsConfig
@@ -69,10 +69,17 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     from encore.warehouse import is_rating_table, open_compared_ratings
 
     layout = config.table_layout
+    if config.compare and config.rating != "level":
+        raise UsageError(
+            f"--rating {config.rating} with --compare: two runs are compared by the labels that "
+            "their judges gave; leave out one of the two"
+        )
     if (config.compare or config.repeat) and not is_rating_table(config.ratings):
         config = config.model_copy(update=dict.fromkeys(layout))  # they are for the other ratings
     ratings = opened_ratings(config)
-    repeat = config.repeat and open_compared_ratings(config.ratings, config.repeat, **layout)
+    repeat = config.repeat and open_compared_ratings(
+        config.ratings, config.repeat, rating=config.rating, **layout
+    )
     analysis = analyze_ratings(ratings, by_source=config.by_source, options=config, repeat=repeat)
     document = analysis.as_dict()
     tables = analysis_tables(analysis, has_details=config.details)

@@ -45,7 +45,11 @@ def opened_ratings(config: RatingsConfig) -> Ratings:
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(
-        config.ratings, run=config.run, judge=config.judge, **config.table_layout
+        config.ratings,
+        run=config.run,
+        judge=config.judge,
+        rating=config.rating,
+        **config.table_layout,
     )
     warn_of_synthetic(ratings.synthetic)
     return ratings

@@ -24,7 +24,11 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     from encore.warehouse import open_ratings
 
     ratings = open_ratings(
-        config.ratings, run=config.run, judge=config.judge, **config.table_layout
+        config.ratings,
+        run=config.run,
+        judge=config.judge,
+        rating=config.rating,
+        **config.table_layout,
     )
     with console.status("measuring rules") as status:
         written = write_report(

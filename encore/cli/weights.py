@@ -179,7 +179,7 @@ def _notes(weighed: WeighedRules, options: SchemeOptions) -> Iterator[str]:
             f"learnt from {'' if options.labels else 'the other '}{params['num_pairs']}"
         )
     for rule, weight in zip(weighed.rules, weighed.vector.weights, strict=True):
-        if rule.num_levels == 1:
+        if rule.is_constant:
             yield (
                 f"rule {rule.rule_id} is constant: its weight {weight:.3f} has no effect on any "
                 "ranking; consider leaving the rule out"

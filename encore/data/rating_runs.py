@@ -100,6 +100,11 @@ class RatingManifest(JudgedManifest):
         return bool(self.settings.get("layout") == "all-rules")
 
     @property
+    def has_expected(self) -> bool:
+        """Return True if ratings have the mean over the labels' probabilities beside them."""
+        return bool(self.settings.get("decode") == "expected")
+
+    @property
     def calls_per_pair(self) -> int:
         """Return the largest number of calls of the judge for a pair."""
         return self.rows_per_pair // (len(self.rules) if self.asks_all_rules else 1)
@@ -227,7 +232,7 @@ def note_on_label_mass(manifest: RatingManifest, paths: Sequence[Path]) -> str:
         manifest: Manifest of the run.
         paths: Files of its finished shards.
     """
-    if manifest.settings.get("decode") != "expected" or not paths:
+    if not manifest.has_expected or not paths:
         return ""
     columns = (
         pq.read_table(path, columns=["label_mass"], partitioning=None)["label_mass"]

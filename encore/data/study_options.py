@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -72,6 +72,9 @@ class RatingTableOptions(StageConfig):
     rule_columns: str | None = option(None, metavar="NAME,NAME,...")
     """Columns of a wide table that are rules. Default: all but pair_id, source, response, prompt_id
     and prompt."""
+    rating: Literal["level", "expected"] = option("level")
+    """level: the label that the judge gave. expected: the mean over the labels' probabilities, in
+    runs of --decode expected; entropies stay those of the labels."""
 
     @property
     def table_layout(self) -> dict[str, Any]:

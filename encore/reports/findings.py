@@ -17,7 +17,14 @@ from encore.data.study import Study
 from encore.reports.figure_drawing import DataTable, Missing
 from encore.reports.provenance import Provenance, provenance_of
 from encore.reports.rules_and_people import rules_and_people
-from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
+from encore.warehouse import (
+    PairRatings,
+    Ratings,
+    open_ratings,
+    open_warehouse,
+    read_pair_ratings,
+    read_pairs_of,
+)
 from encore.weighting.label_curve import LabelCurve
 from encore.weighting.label_curve import label_curve as measured_curve
 from encore.weighting.scheme_comparison import (
@@ -195,7 +202,9 @@ def gather(
                 on_step("fitting weights to more and more labels")
                 curve = _attempt(partial(measured_curve, evidence, SchemeOptions()))
             on_step("drawing samples of pairs")
-            enough = sentence(ratings_needed(pairs))
+            is_level = opened.kind == "level"
+            levels = pairs if is_level else read_pairs_of(opened.by_level)
+            enough = sentence(ratings_needed(levels))
     sources = _single_sources(analysis)
     if len(sources) >= MAX_DRAWN_SOURCES:
         notes.append(

@@ -161,6 +161,7 @@ def _open_job(
         judge=config.judge,
         limit=config.limit,
         max_set_aside_share=config.max_set_aside_share,
+        rating=config.rating,
         **config.table_layout,
     )
     rows = split(examples, evaluation_share=config.evaluation_share, seed=config.seed)

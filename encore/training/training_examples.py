@@ -26,7 +26,7 @@ from encore.data.study import Study
 from encore.model.model_options import MAX_SET_ASIDE_SHARE
 from encore.model.template_refusals import find_refusals
 from encore.training.training_options import Objective
-from encore.warehouse import PairRatings, Scale, open_ratings
+from encore.warehouse import PairRatings, RatingKind, Scale, open_ratings
 from encore.weighting.preference_head import PREFERENCE_HEAD
 from encore.weighting.weigh import open_evidence
 from encore.weighting.weight_vector import Origin
@@ -108,6 +108,7 @@ def read_examples(
     max_set_aside_share: float = MAX_SET_ASIDE_SHARE,
     scale: Scale | None = None,
     rule_columns: str | None = None,
+    rating: RatingKind | None = None,
 ) -> TrainingExamples:
     """Read the pairs of a study as training examples that are not centred yet.
 
@@ -125,6 +126,7 @@ def read_examples(
         max_set_aside_share: Largest share of these pairs that the chat template may refuse.
         scale: Ends of the scale of a table's ratings (`open_ratings`).
         rule_columns: Columns of a wide table that are rules, likewise.
+        rating: The kind of rating to learn, likewise.
 
     Raises:
         InputError: The study has no pairs; there are no ratings, or only of other pairs; a rating
@@ -149,6 +151,7 @@ def read_examples(
             judge=judge,
             scale=scale,
             rule_columns=rule_columns,
+            rating=rating,
         )
         synthetic = tuple(dict.fromkeys((*synthetic, *opened.synthetic)))
         with open_evidence(opened) as evidence:

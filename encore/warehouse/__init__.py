@@ -5,6 +5,7 @@ from __future__ import annotations
 from encore.warehouse.connection import RuleKey, Warehouse, entropies_by_rule, open_warehouse
 from encore.warehouse.pair_ratings import PairRatings, read_pair_ratings, read_pairs_of
 from encore.warehouse.ratings import (
+    RatingKind,
     Ratings,
     Scale,
     is_rating_table,
@@ -14,6 +15,7 @@ from encore.warehouse.ratings import (
 
 __all__ = [
     "PairRatings",
+    "RatingKind",
     "Ratings",
     "RuleKey",
     "Scale",

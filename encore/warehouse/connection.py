@@ -30,7 +30,7 @@ from encore.warehouse.rating_layouts import (
     rule_columns,
 )
 from encore.warehouse.rating_problems import invalid_row_error
-from encore.warehouse.ratings import Ratings
+from encore.warehouse.ratings import RATING_COLUMNS, Ratings
 
 #: Rows per part for queries that group by pair, few enough for the groups to fit the processor's
 #: caches: grouping 28M rows at once took 14 s and 2 GB on 2 cores, in such parts 3 s and 0.5 GB.
@@ -108,6 +108,11 @@ class Warehouse:
             self._refuse_invalid_rows()
             if self._rule_columns and not ratings.rule_columns:
                 self._refuse_columns_without_preference()
+
+    @property
+    def ratings(self) -> Ratings:
+        """Return the ratings that are read."""
+        return self._ratings
 
     def query(self, name: str) -> pa.Table:
         """Return the result of ``sql/<name>.sql`` over all rows."""
@@ -289,11 +294,11 @@ class Warehouse:
             rules = rule_columns(table.schema, named=named)
             kept = {
                 *(*RATINGS_CONTRACT.names, *PROMPT_COLUMNS),
-                *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or ())),
+                *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or RATING_COLUMNS.values())),
             }
             table = table.select([name for name in table.column_names if name in kept])
             # DuckDB can cast to double neither float16 nor a dictionary.
-            for name in rules or ("rating",):
+            for name in rules or RATING_COLUMNS.values():
                 if (index := table.schema.get_field_index(name)) >= 0:  # else a field of a struct
                     numbers = table[name].cast(pa.float64(), safe=False)
                     table = table.set_column(index, name, numbers)
@@ -319,6 +324,13 @@ class Warehouse:
         )
         if self._ratings.run_dir is None and self._num_rows == 0:
             raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
+        column = RATING_COLUMNS["expected"]
+        is_read = self._ratings.kind == "expected" and self._ratings.run_dir is None
+        if is_read and column not in columns:
+            raise InputError(
+                f"{self._ratings.label}: no column {column}, which --rating expected reads; leave "
+                "that out, or give ratings by `encore rate --decode expected`"
+            )
         return columns
 
     @cached_property
@@ -411,10 +423,10 @@ class Warehouse:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
         columns = ", ".join(f"{name}::varchar as {name}" for name in names)
-        rating = "rating::double"
+        rating = f"{RATING_COLUMNS[self._ratings.kind]}::double"
         if self._ratings.scale is not None:
             low, high = self._ratings.scale
-            rating = f"(rating::double - {low!r}) / {high - low!r}"
+            rating = f"({rating} - {low!r}) / {high - low!r}"
         with self._named_errors():
             self._connection.execute(
                 f"create or replace view ratings as select {columns}, {rating} as rating "  # noqa: S608 - our own text

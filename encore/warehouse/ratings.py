@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,6 +45,17 @@ logger = logging.getLogger(__name__)
 
 #: Ends of the scale of ratings: two numbers, or a text such as ``1,5``.
 Scale = tuple[float, float] | str
+#: The rating that is read: the level that the judge gave, or its mean over the levels'
+#: probabilities.
+RatingKind = Literal["level", "expected"]
+#: Column of each kind of rating.
+RATING_COLUMNS: dict[RatingKind, str] = {"level": "rating", "expected": "expected_rating"}
+
+
+_EXPECTED_NOTE = (
+    "ratings are the means over the labels' probabilities (--rating expected); entropies are those "
+    "of the levels, the most likely labels"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +81,7 @@ class Ratings:
         scale: Ends of the scale of a table's ratings, which are mapped to [0, 1]; None if they are
             in [0, 1].
         rule_columns: The columns of a wide table that were named as rules; empty takes all.
+        kind: The rating that is read of each row.
     """
 
     label: str
@@ -86,12 +98,18 @@ class Ratings:
     synthetic_files: tuple[str, ...] = ()
     scale: tuple[float, float] | None = None
     rule_columns: tuple[str, ...] = ()
+    kind: RatingKind = "level"
+
+    @property
+    def by_level(self) -> Ratings:
+        """Return the same ratings as the levels that the judge gave."""
+        return replace(self, kind="level")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return sentences on how a table from elsewhere is read: its rules and its scale."""
+        """Return sentences on how the ratings are read: which kind, a table's rules and scale."""
         if self.run_dir is not None:
-            return ()
+            return () if self.kind == "level" else (_EXPECTED_NOTE,)
         schemas = [self.table.schema] if self.table is not None else map(pq.read_schema, self.files)
         columns = [
             name
@@ -108,6 +126,8 @@ class Ratings:
         if self.scale is not None:
             low, high = self.scale
             sentences.append(f"ratings of the scale {low:g} to {high:g} were mapped to 0 to 1")
+        if self.kind == "expected":
+            sentences.append(_EXPECTED_NOTE)
         return tuple(sentences)
 
     @property
@@ -125,6 +145,7 @@ def open_ratings(
     judge: str | None = None,
     scale: Scale | None = None,
     rule_columns: Sequence[str] | str | None = None,
+    rating: RatingKind | None = None,
 ) -> Ratings:
     """Open a study, a run's folder, a file, a folder of Parquet files, or a table.
 
@@ -142,10 +163,44 @@ def open_ratings(
         scale: Ends of the scale of a table's ratings, ``(1, 5)`` or ``"1,5"``; they are mapped to
             [0, 1]. None: the ratings are in [0, 1].
         rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
+        rating: ``level`` reads the label that the judge gave, ``expected`` the mean over the
+            labels' probabilities, which ``--decode expected`` adds. None: ``level``, and the kind
+            that was chosen before of opened ratings.
 
     Raises:
-        InputError: There are no ratings, or two runs have most pairs and none is chosen.
+        InputError: There are no ratings, or two runs have most pairs and none is chosen; there are
+            no expected ratings.
     """
+    opened = _open_ratings(ratings, run=run, judge=judge, scale=scale, rule_columns=rule_columns)
+    opened = replace(opened, kind=rating) if rating is not None else opened
+    if opened.kind == "expected" and opened.manifest is not None:
+        _check_has_expected(opened.label, opened.manifest)
+    return opened
+
+
+def _check_has_expected(label: str, manifest: RatingManifest) -> None:
+    """Refuse a run without expected ratings.
+
+    Raises:
+        InputError: It was not rated by ``--decode expected``.
+    """
+    if not manifest.has_expected:
+        raise InputError(
+            f"ratings {label}: run {manifest.run_key} has no expected ratings, for it was rated by "
+            f"--decode {manifest.settings.get('decode', 'text')}; leave out --rating expected, or "
+            "rate with --decode expected"
+        )
+
+
+def _open_ratings(
+    ratings: Study | str | Path | Ratings | Any,
+    *,
+    run: str | None,
+    judge: str | None,
+    scale: Scale | None,
+    rule_columns: Sequence[str] | str | None,
+) -> Ratings:
+    """Open ratings; the arguments are those of `open_ratings`."""
     of_analysis = getattr(ratings, "ratings", None)  # a data frame may have a column `ratings`
     if isinstance(of_analysis, Ratings):
         ratings = of_analysis
@@ -253,7 +308,12 @@ def is_rating_table(path: str | Path) -> bool:
 
 
 def open_compared_ratings(
-    ratings: str | Path, second: str, *, scale: Scale | None = None, rule_columns: str | None = None
+    ratings: str | Path,
+    second: str,
+    *,
+    scale: Scale | None = None,
+    rule_columns: str | None = None,
+    rating: RatingKind = "level",
 ) -> Ratings:
     """Open the second ratings of a comparison.
 
@@ -262,6 +322,7 @@ def open_compared_ratings(
         second: A path, or a run key or a judge of ``ratings``.
         scale: Ends of the scale of the second ratings, if they are a table (`open_ratings`).
         rule_columns: Columns of a wide table that are rules, likewise.
+        rating: The kind of rating that is read, as for `open_ratings`.
 
     Raises:
         InputError: There are no such ratings, or several runs match.
@@ -270,12 +331,12 @@ def open_compared_ratings(
     if second_path.exists():
         if not is_rating_table(second_path):
             scale = rule_columns = None
-        return open_ratings(second_path, scale=scale, rule_columns=rule_columns)
+        return open_ratings(second_path, scale=scale, rule_columns=rule_columns, rating=rating)
     study = _study_at(path)
     run_dirs = (_run_dirs(path) or ()) if study is None else list_runs(study.ratings_dir)
     is_key = any(run_dir.name.startswith(second) for run_dir in run_dirs)
     run, judge = (second, None) if is_key else (None, second)
-    return open_ratings(study or path, run=run, judge=judge)
+    return open_ratings(study or path, run=run, judge=judge, rating=rating)
 
 
 def _study_at(path: Path) -> Study | None:

@@ -219,7 +219,7 @@ def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
 def _constant_rule_notes(rules: Sequence[RuleStats]) -> Iterator[str]:
     """Yield a sentence for each rule whose ratings are all the same."""
     for rule in rules:
-        if rule.num_levels == 1:
+        if rule.is_constant:
             yield (
                 f"rule {rule.rule_id} is constant: whatever its weight, it moves no ranking; "
                 "encore gives it the largest, inverse-sd and bradley-terry none"

@@ -16,6 +16,7 @@ from encore.analysis.statistics import RuleStats, rating_statistics
 from encore.core.files import file_sha256
 from encore.warehouse import (
     PairRatings,
+    RatingKind,
     Ratings,
     Scale,
     Warehouse,
@@ -79,6 +80,7 @@ def weights(
     labels: int | None = None,
     scale: Scale | None = None,
     rule_columns: Sequence[str] | str | None = None,
+    rating: RatingKind | None = None,
 ) -> WeightVector:
     """Weigh the rules by a scheme, all sources pooled.
 
@@ -98,6 +100,8 @@ def weights(
             ones by content hash; None is all pairs that every rule rated.
         scale: Ends of the scale of a table's ratings, e.g. ``(1, 5)``, if it is not 0 to 1.
         rule_columns: Columns of a wide table that are rules; None takes all that are no keys.
+        rating: The kind of rating that schemes with labels learn from, see `encore.open_ratings`;
+            entropies are always those of the levels.
 
     Raises:
         InputError: Not a ratings table, an unknown scheme, a parameter out of range, a rule without
@@ -105,7 +109,7 @@ def weights(
     """
     options = SchemeOptions(tau=tau, seed=seed, k=k, rule=rule, labels=labels)
     loaded = load_scheme(scheme)
-    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns)
+    opened = open_ratings(ratings, scale=scale, rule_columns=rule_columns, rating=rating)
     with open_evidence(opened) as evidence:
         return loaded.weigh(evidence, options)
 
@@ -169,5 +173,6 @@ def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
         num_shards=ratings.num_shards,
         num_missing_shards=ratings.num_missing_shards,
         scale=ratings.scale,
+        rating="expected" if ratings.kind == "expected" else None,
     )
     return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)

@@ -35,6 +35,8 @@ class Origin:
         num_missing_shards: Shards of the plan that were not read.
         scale: Ends of the scale that a table's ratings were mapped from to [0, 1]; None: they were
             in [0, 1].
+        rating: ``expected`` if the means over the labels' probabilities were read; None: the
+            labels.
     """
 
     run_key: str | None = None
@@ -45,14 +47,16 @@ class Origin:
     num_shards: int = 0
     num_missing_shards: int = 0
     scale: tuple[float, float] | None = None
+    rating: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; without ``scale`` where there is none.
+        """Return the fields as JSON values; without ``scale`` and ``rating`` where there is none.
 
-        The keys of benchmark tables from before there was a scale stay.
+        The keys of benchmark tables from before there was either stay.
         """
         fields = dataclasses.asdict(self)
-        return fields if self.scale else {n: fields[n] for n in fields if n != "scale"}
+        left_out = [name for name in ("scale", "rating") if fields[name] is None]
+        return {name: fields[name] for name in fields if name not in left_out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
