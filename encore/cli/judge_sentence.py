@@ -34,5 +34,7 @@ def _num_labels(manifest: RatingManifest) -> int:
     """Return the number of labels that a run's judge may answer with; 0 if it writes numbers."""
     from encore.rating.rating_options import labels_of, rating_settings
 
+    if questions := manifest.identity.get("questions"):  # of a decision model
+        return len(questions["levels"])
     settings = rating_settings(manifest.settings)
     return len(labels_of(settings["decode"], settings["scale"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -107,7 +108,11 @@ class RatingManifest(JudgedManifest):
     @property
     def calls_per_pair(self) -> int:
         """Return the largest number of calls of the judge for a pair."""
-        return self.rows_per_pair // (len(self.rules) if self.asks_all_rules else 1)
+        num_rules = len(self.rules)
+        if not self.asks_all_rules:
+            return self.rows_per_pair
+        rules_per_call: int = self.identity.get("questions", {}).get("per_request", num_rules)
+        return self.rows_per_pair // num_rules * math.ceil(num_rules / rules_per_call)
 
     def check(self, folder: Path, /) -> None:
         """Raise ValueError if the key, the folder or the rules do not fit the identity."""
@@ -233,6 +238,9 @@ def note_on_label_mass(manifest: RatingManifest, paths: Sequence[Path]) -> str:
         paths: Files of its finished shards.
     """
     if not manifest.has_expected or not paths:
+        return ""
+    judge = manifest.identity.get("judge") or {}
+    if judge.get("engine_args", {}).get("api") == "decisions":  # it does not tell the mass
         return ""
     columns = (
         pq.read_table(path, columns=["label_mass"], partitioning=None)["label_mass"]

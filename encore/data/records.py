@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
@@ -54,13 +54,30 @@ class PreferencePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A safety rule in the paper's four texts (appendix "Safety Rules")."""
+    """A safety rule in the paper's four texts (appendix "Safety Rules"), and one for decisions.
+
+    Attributes:
+        rule_id: Id of the rule.
+        title: Short name.
+        description: What the rule demands.
+        preference_rule: Text by which a judge compares two responses.
+        rating_rule: Text by which a judge rates one response.
+        decision_rule: Statement that is true of a response that keeps to the rule, for decision
+            models; empty if it is made from the rating text.
+    """
 
     rule_id: str
     title: str
     description: str
     preference_rule: str
     rating_rule: str
+    decision_rule: str = ""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Return the id and the texts by field name, without a decision text that is empty."""
+        texts: dict[str, str] = asdict(self)
+        return {name: text for name, text in texts.items() if text or name != "decision_rule"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,9 +44,10 @@ def load_rule_set(name_or_path: str | Path) -> RuleSet:
     10
 
     Each ``[[rules]]`` table has ``rating_rule``, which judges read. ``title`` defaults to its
-    beginning, ``description`` to the whole, ``preference_rule`` to no text, ``rule_id`` to the
-    kebab-case title (`encore.data.records.rule_id_of`). The order of the file is the head order. A
-    table may also name the rule's origin (`encore.rules.pool`), which the digest does not cover.
+    beginning, ``description`` to the whole, ``preference_rule`` and ``decision_rule`` to no text,
+    ``rule_id`` to the kebab-case title (`encore.data.records.rule_id_of`). The order of the file is
+    the head order. A table may also name the rule's origin (`encore.rules.pool`), which the digest
+    does not cover.
 
     Args:
         name_or_path: ``encore-10``, ``encore-20``, or the path of a TOML file.
@@ -118,6 +119,7 @@ class _RuleTable(BaseModel):
     title: _Text = Field(default_factory=lambda rule: title_of(rule.get("rating_rule", "")))
     description: _Text = Field(default_factory=lambda rule: rule.get("rating_rule", ""))
     preference_rule: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
+    decision_rule: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
     rule_id: RuleId = Field(default_factory=lambda rule: rule_id_of(rule.get("title", "")))
     source: str = ""
     licence: str = ""
@@ -159,10 +161,11 @@ def _problem_text(error: ValidationError, data: Mapping[str, Any]) -> str:
 
 
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:
-    """Return the SHA-256 over every text of every rule, in order.
+    """Return the SHA-256 over every text of every rule but that for decision models, in order.
 
     Args:
         rules: The fields of each rule (`encore.data.records.Rule`).
     """
-    texts = [[rule[field.name] for field in fields(Rule)] for rule in rules]
+    names = [field.name for field in fields(Rule) if field.name != "decision_rule"]
+    texts = [[rule[name] for name in names] for rule in rules]
     return hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()

@@ -17,6 +17,7 @@ BACKENDS = {
     "http": ("encore.judges.http_judge", "HttpJudge"),
     "transformers": ("encore.judges.transformers_model", "TransformersJudge"),
 }
+_DECISION_JUDGE = ("encore.judges.decision_judge", "DecisionJudge")
 
 
 def open_judge(config: JudgeConfig, how: ServerOptions = ServerOptions()) -> Judge:
@@ -31,7 +32,7 @@ def open_judge(config: JudgeConfig, how: ServerOptions = ServerOptions()) -> Jud
             packages are missing, or the judge cannot be on that server.
     """
     server = config.server(how)
-    module, name = BACKENDS[config.backend]
+    module, name = BACKENDS[config.backend] if config.api is None else _DECISION_JUDGE
     backend = getattr(import_module(module), name)
     judge: Judge = backend(config, server) if config.backend == "http" else backend(config)
     return judge

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from encore.core.chat_tokenizer import ChatTokenizer
 from encore.judges.judge_options import Decode
@@ -33,6 +33,8 @@ class Decoding:
             if a reply is the answer.
         num_scores: Number of scores in a reply that is a JSON object with the keys 1, 2 and so on;
             None for a reply that is one answer.
+        questions: Kind of the questions to a decision model: a predicate is true (the second label)
+            or false, a score has a level for each label. None for a prompt that is a text.
     """
 
     kind: Decode = "text"
@@ -40,11 +42,20 @@ class Decoding:
     labels: tuple[str, ...] = ()
     thinking_marks: tuple[str, str] | None = None
     num_scores: int | None = None
+    questions: Literal["predicate", "score"] | None = None
 
     @property
     def max_new_tokens(self) -> int:
         """Number of tokens of the context to keep free for the reply."""
         return 1 if self.kind == "expected" else self.max_reply_tokens
+
+    def most_likely(self, logprobs: Sequence[float]) -> int:
+        """Return the position of the most likely label.
+
+        Of equal ones it is the lower; a predicate is true from 0.5 on.
+        """
+        step = -1 if self.questions == "predicate" else 1
+        return max(range(len(logprobs))[::step], key=logprobs.__getitem__)  # the first of equals
 
     @property
     def score_keys(self) -> tuple[str, ...]:
@@ -123,6 +134,7 @@ class Reply:
         is_complete: False if the token limit cut the reply off.
         null_reason: Reason why the judge gave no answer; None if it answered.
         label_logprobs: Natural logarithms of the labels' probabilities, for decoding ``expected``.
+        answers: Reply of a decision model to each question of the prompt, in their order.
         usage: Tokens of prompt and reply, and of answers to the prompt before it that could not be
             read. Like the fields after it, it is not compared: equal replies may differ in it.
         num_calls: Number of answers that the usage counts.
@@ -134,6 +146,7 @@ class Reply:
     is_complete: bool
     null_reason: str | None = None
     label_logprobs: tuple[float, ...] | None = None
+    answers: tuple[Reply, ...] = ()
     usage: Usage = field(default=NO_USAGE, compare=False)
     num_calls: int = field(default=1, compare=False)
     answered_by: str = field(default="", compare=False)
@@ -150,7 +163,7 @@ class Reply:
 def label_reply(
     decoding: Decoding, logprobs: Sequence[float], usage: Usage, **fields: Any
 ) -> Reply:
-    """Return a reply of decoding ``expected``: the most likely label, the lower one if equal.
+    """Return a reply of decoding ``expected``: the most likely label (`Decoding.most_likely`).
 
     Args:
         decoding: Way in which the judge answers.
@@ -158,9 +171,8 @@ def label_reply(
         usage: Tokens of prompt and reply.
         **fields: Further fields of the reply.
     """
-    best = max(range(len(logprobs)), key=logprobs.__getitem__)
     return Reply(
-        text=decoding.labels[best],
+        text=decoding.labels[decoding.most_likely(logprobs)],
         is_complete=True,
         label_logprobs=tuple(logprobs),
         usage=usage,

@@ -48,14 +48,14 @@ from encore.judges.http_servers import HttpServers
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_model import ServedModel
 from encore.judges.server_options import ServerOptions
-from encore.judges.token_usage import LearnedTokens, checked_usage, request_size
+from encore.judges.token_usage import LearnedTokens, RequestSize, checked_usage, request_size
 
 logger = logging.getLogger(__name__)
 
 #: Times that one request waits for the server: its prompt may be what ends the server.
 _MAX_WAITS = 3
 #: Complete answers to a prompt that are paid for before it is set aside, and the pause between two.
-_MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
+MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
 #: Prompts of token ids in a request at most, and requests that each server gets of a call at least.
 #: Each request costs vLLM's front end time, which a small judge on a CPU lacks.
 _PROMPTS_PER_REQUEST, _REQUESTS_PER_SERVER = 256, 4
@@ -141,7 +141,7 @@ class HttpJudge:
             frozen_date="" if tokenizer is None else FROZEN_DATE,
             max_model_len=context,
             engine_args={
-                "api": "chat" if tokenizer is None else "completions",
+                "api": config.api or ("chat" if tokenizer is None else "completions"),
                 **self.config.chat.keyed,
                 **self._keyed_fields,
             },
@@ -339,7 +339,7 @@ class HttpJudge:
             yield batch
 
     async def _reply_or_set_aside(
-        self, request: Request, counts: PromptCounts, *, max_answers: int = _MAX_ANSWERS
+        self, request: Request, counts: PromptCounts, *, max_answers: int = MAX_ANSWERS
     ) -> list[Reply]:
         """Return the replies to the prompts of one request; set a prompt aside that fails twice.
 
@@ -410,18 +410,10 @@ class HttpJudge:
         return await self._reply_to_batch(request, max_answers=max_answers)
 
     async def _reply_to_batch(
-        self, request: Request, *, max_answers: int = _MAX_ANSWERS
+        self, request: Request, *, max_answers: int = MAX_ANSWERS
     ) -> list[Reply]:
-        """Send the prompts of one request, and return their replies.
-
-        A complete answer is paid for, whether it can be read or not, and at temperature 0 the next
-        one is mostly the same. So it is asked for once more at most.
-
-        Raises:
-            UnreadableAnswerError: No answer can be read. It has the cost of all.
-        """
-        servers, prompts, decoding, session = request
-        model = self.config.model
+        """Send the prompts of one request, and return their replies (`_ask`)."""
+        prompts, decoding, model = request.prompts, request.decoding, self.config.model
         read: Callable[..., list[Reply]]
         if self.tokenizer is None:
             path, read = protocol.CHAT, partial(protocol.read_chat, decoding=decoding)
@@ -436,9 +428,29 @@ class HttpJudge:
             path = protocol.COMPLETIONS
             body = protocol.completions_request(model, prompts, **options)
             read = partial(protocol.read_completions, num_prompts=len(prompts), **options)
-
         body = self.config.request_body(body)
         size = request_size(prompts, body, self._learned_tokens)
+        return await self._ask(request, path, body, read, size, max_answers=max_answers)
+
+    async def _ask(
+        self,
+        request: Request,
+        path: str,
+        body: dict[str, Any],
+        read: Callable[..., list[Reply]],
+        size: RequestSize,
+        *,
+        max_answers: int,
+    ) -> list[Reply]:
+        """Send one request, and return the replies that ``read`` finds in its answer.
+
+        A complete answer is paid for, whether it can be read or not, and at temperature 0 the next
+        one is mostly the same. So it is asked for once more at most.
+
+        Raises:
+            UnreadableAnswerError: No answer can be read. It has the cost of all.
+        """
+        servers, prompts, _, session = request
 
         def check_and_read(answer: Any) -> list[Reply]:
             self._model.check_answer(answer)

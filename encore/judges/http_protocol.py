@@ -30,6 +30,7 @@ from encore.judges.token_usage import RequestSize, checked_usage
 #: The largest number that the protocol allows. A label that is missing is less likely than these.
 _TOP_LOGPROBS = 20
 MODELS, CHAT, COMPLETIONS = "/models", "/chat/completions", "/completions"
+SYSTEMONE, DECISIONS = "/systemone", "/decisions"
 #: Reasons of nulls that this module sets as ``finish_reason`` of a refused request.
 _NO_ANSWER = ("prompt_too_long", "refused")
 #: Reasons of nulls by what the end of a reply means.
@@ -39,7 +40,7 @@ _NUM_SHOWN = 24
 #: White space at the ends of a token, also as SentencePiece and byte-level tokenizers write it.
 _SPACES = " \t\r\n\u2581\u0120"
 #: Rounded probabilities may add up to a little more than 1.
-_MAX_PROBABILITY = 1.01
+MAX_PROBABILITY = 1.01
 #: Machine-readable codes by which services refuse a prompt for its content: OpenAI (invalid_prompt,
 #: content_policy_violation), Azure (content_filter, ResponsibleAIPolicyViolation), Alibaba
 #: (data_inspection_failed), Volcengine (SensitiveContentDetected), OpenRouter, Zhipu (1301).
@@ -187,7 +188,7 @@ def _choice_options(decoding: Decoding) -> dict[str, Any]:
 
 #: Errors of a reader that meets an answer in another form: values of other types, numbers beyond
 #: a float, nesting without end.
-_FORM_ERRORS = (
+FORM_ERRORS = (
     AttributeError,
     IndexError,
     KeyError,
@@ -211,14 +212,14 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
             log-probabilities that decoding ``expected`` needs.
     """
     try:
-        answer = _refusal_within(answer) or answer
+        answer = refusal_within(answer) or answer
         choice = _only_choice(answer["choices"])
         message, end = choice["message"], choice.get("finish_reason")
         meaning = _meaning_of_end(choice)
         text, refusal = _text_of(message.get("content")), _text_of(message.get("refusal"))
         if decoding.kind == "choice" and not decoding.num_scores:
             text = _label_within(text)
-        usage, remarks = _usage(answer, size, text=refusal or text)
+        usage, remarks = usage_of(answer, size, text=refusal or text)
         fields = _fields_of(answer, choice, meaning) | {"usage": usage}
         fields["remarks"] += remarks
         reason = "refusal" if refusal else end if end in _NO_ANSWER else _REASON_OF_END.get(meaning)
@@ -229,8 +230,8 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
             reason = "empty_reply"
         is_complete = meaning != "cut_off"
         return [Reply(text=refusal or text, is_complete=is_complete, null_reason=reason, **fields)]
-    except _FORM_ERRORS as error:
-        raise _unreadable(answer, error) from None
+    except FORM_ERRORS as error:
+        raise unreadable(answer, error) from None
 
 
 def _label_within(text: str) -> str:
@@ -279,7 +280,7 @@ def _text_of(content: Any) -> str:
     return content or ""
 
 
-def _usage(
+def usage_of(
     answer: Mapping[str, Any], size: RequestSize | None, *, text: str
 ) -> tuple[Usage, tuple[str, ...]]:
     """Return the token counts of an answer, with a remark if they are an estimate."""
@@ -317,7 +318,7 @@ def _label_logprobs(entries: Sequence[Any], decoding: Decoding) -> list[float]:
         if label in logprob_of_label:
             logprob_of_label[label] = float(np.logaddexp(logprob_of_label[label], logprob))
     total = sum(map(math.exp, logprob_of_label.values()))
-    if total > _MAX_PROBABILITY:
+    if total > MAX_PROBABILITY:
         raise ValueError(f"the probabilities of the labels add up to {total:.3g}")
     excess = math.log(max(total, 1.0))
     return [logprob_of_label[label] - excess for label in decoding.labels]
@@ -330,7 +331,7 @@ def _logprob(value: Any) -> float:
         ValueError: It is NaN, or the logarithm of more than 1.
     """
     logprob = float(value)
-    if not logprob <= math.log(_MAX_PROBABILITY):
+    if not logprob <= math.log(MAX_PROBABILITY):
         raise ValueError(f"{value} is no log-probability")
     return logprob
 
@@ -356,7 +357,7 @@ def read_completions(
         if [choice["index"] for choice in choices] != list(range(num_prompts)):
             raise ValueError(f"{len(choices)} answers to {num_prompts} prompts")
         texts = [str(choice["text"]) for choice in choices]
-        usage, remarks = _usage(answer, size, text="".join(texts))
+        usage, remarks = usage_of(answer, size, text="".join(texts))
         replies: list[Reply] = []
         for choice, text in zip(choices, texts, strict=True):
             meaning = _meaning_of_end(choice)
@@ -369,8 +370,8 @@ def read_completions(
                 continue
             is_complete, reason = meaning != "cut_off", _REASON_OF_END.get(meaning)
             replies.append(Reply(text=text, is_complete=is_complete, null_reason=reason, **fields))
-    except _FORM_ERRORS as error:
-        raise _unreadable(answer, error) from None
+    except FORM_ERRORS as error:
+        raise unreadable(answer, error) from None
     return replies
 
 
@@ -395,8 +396,8 @@ def read_models(answer: Any) -> dict[str, dict[str, Any]]:
     """
     try:
         return {str(model["id"]): dict(model) for model in answer["data"]}
-    except _FORM_ERRORS as error:
-        raise _unreadable(answer, error) from None
+    except FORM_ERRORS as error:
+        raise unreadable(answer, error) from None
 
 
 def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None:
@@ -411,7 +412,7 @@ def answer_of_error(path: str, status: int, error: Any) -> dict[str, Any] | None
     """
     if path == MODELS and status in (404, 405, 501):  # not every gateway has one
         return {"data": []}
-    if path != CHAT or not 400 <= status < 500:
+    if path not in (CHAT, SYSTEMONE, DECISIONS) or not 400 <= status < 500:
         return None
     fields = error if isinstance(error, Mapping) else {"message": error}
     code, message = str(fields.get("code")), str(fields.get("message") or fields.get("detail"))
@@ -434,7 +435,7 @@ def _is_refusal(error: Mapping[str, Any]) -> bool:
     return "flagged_input" in details or any(_REFUSAL_CODE.search(str(code)) for code in codes)
 
 
-def _refusal_within(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+def refusal_within(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the answer that an error inside an answer of status 200 is equivalent to."""
     choice = _only_choice(answer.get("choices") or [{}])
     error = answer.get("error") or choice.get("error")
@@ -475,7 +476,7 @@ def first_words(answer: Any) -> str:
     return storable_text(" ".join(text.split())[:200]) or "nothing"
 
 
-def _unreadable(answer: Any, error: Exception) -> UnreadableAnswerError:
+def unreadable(answer: Any, error: Exception) -> UnreadableAnswerError:
     """Return an error with the beginning of an answer and what is wrong with it."""
     problem = f"no {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
     problem = problem if isinstance(answer, Mapping) else "no JSON object"

@@ -45,6 +45,8 @@ _NO_CONNECTION = "X-Encore-No-Connection"
 _NUM_SHOWN_BYTES = 10_000
 #: Statuses below 500 that may be the fault of one prompt.
 _PROMPT_STATUSES = (400, 413, 422)
+#: Status of an interface that the server does not have for its model.
+_NOT_IMPLEMENTED = 501
 #: Statuses of a gateway whose server is away.
 _AWAY_STATUSES = (502, 503, 504)
 _Result = TypeVar("_Result")
@@ -110,7 +112,9 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
             is_spent = protocol.is_quota_spent(response.status_code, text, headers=headers)
             if is_spent or response.status_code == 402:  # 402 with a time to wait passes
                 headers["X-Should-Retry"] = str(not is_spent).lower()
-            elif response.status_code in _AWAY_STATUSES and not self._retries_connections:
+            elif response.status_code == _NOT_IMPLEMENTED or (
+                response.status_code in _AWAY_STATUSES and not self._retries_connections
+            ):
                 headers["X-Should-Retry"] = "false"
         for name in ("Content-Encoding", "Content-Length", "Transfer-Encoding"):
             headers.pop(name, None)  # of the answer as it was sent
@@ -309,11 +313,12 @@ class HttpServer:
             key = f"the key comes from the environment variable {variable}, which is {is_set}set"
             address = "check --judge and --base-url (most servers need /v1 at its end)"
             # Errors that every request would meet end the run.
-            advice = {401: key, 403: key, 404: address}.get(status)
+            lacking = "this server does not have the interface for this model"
+            advice = {401: key, 403: key, 404: address, _NOT_IMPLEMENTED: lacking}.get(status)
             if error.response.has_redirect_location:  # texts go to no other host
                 advice = f"the server redirects to another address; {address}"
             kind = EncoreError if advice is None else JudgeUnavailableError
-            if status in _PROMPT_STATUSES or status >= 500:
+            if status in _PROMPT_STATUSES or (status >= 500 and status != _NOT_IMPLEMENTED):
                 kind = GatewayError if status in _AWAY_STATUSES else PromptFailedError
             is_busy = status == 429 or status >= 500
             advice = advice or (

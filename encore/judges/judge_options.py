@@ -31,11 +31,16 @@ _FIXED_FIELDS = frozenset(
     {
         *("model", "messages", "prompt", "prompt_embeds", "chat_template", "suffix", "echo"),
         *("truncate_prompt_tokens", "n", "best_of", "stream", "stream_options"),
+        *("state", "input", "questions"),
     }
 )
 
 #: Ways in which a judge answers (`encore.judges.base.Decoding`).
 Decode = Literal["text", "choice", "expected"]
+#: Interfaces of decision models, and the largest number of questions in a request: that of vLLM,
+#: and that of OpenAI.
+DecisionApi = Literal["systemone", "decisions"]
+MAX_QUESTIONS: dict[DecisionApi, int] = {"systemone": 64, "decisions": 400}
 
 
 def _is_file(text: str) -> bool:
@@ -98,6 +103,10 @@ class JudgeConfig(StageConfig):
     tokenizer: str | None = http_option(None, metavar="FOLDER_OR_ID")
     """The judge's tokenizer, if the server is vLLM: prompts are then sent as token ids and replies
     equal those of --backend vllm. Default: chat completions."""
+    api: DecisionApi | None = http_option(None)
+    """The judge is a decision model, which answers questions with probabilities: at /v1/systemone
+    (vLLM) or at /v1/decisions (OpenAI). It goes with --decode expected, and --layout all-rules asks
+    all rules of a response in one request. Default: the judge writes its replies."""
     request_fields: dict[str, JsonValue] = http_option(
         dict, name="request-field", metavar="NAME=JSON"
     )
@@ -165,13 +174,17 @@ class JudgeConfig(StageConfig):
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out.
 
-        A chat also gets the system message, and the arguments of its template.
+        A chat and a decision also get the system message, and the arguments of the template.
         """
         chat = self.chat
+        system = {"role": "system", "content": chat.system}
         if "messages" in body and chat.system:
-            system = {"role": "system", "content": chat.system}
             body = {**body, "messages": [system, *body["messages"]]}
-        if "messages" in body and chat.template_args:
+        if "state" in body and chat.system:
+            body = {**body, "instructions": chat.system}
+        if "input" in body and chat.system:
+            body = {**body, "input": [system, {"role": "user", "content": body["input"]}]}
+        if "prompt" not in body and chat.template_args:
             body = {**body, "chat_template_kwargs": dict(chat.template_args)}
         fields = {**body, **self.request_fields}
         return {name: fields[name] for name in fields if name not in self.omit_fields}
@@ -182,6 +195,11 @@ class JudgeConfig(StageConfig):
             raise ValueError(
                 f"--request-field and --omit-field cannot change {', '.join(sorted(fixed))}: it "
                 "holds the prompt or the form of the answer; give other fields"
+            )
+        if self.api is not None and (self.backend != "http" or self.tokenizer is not None):
+            raise ValueError(
+                f"--api {self.api} belongs to --backend http without --tokenizer: the server makes "
+                "a prompt of each question"
             )
         if both := sorted(set(self.omit_fields).intersection(self.request_fields)):
             raise ValueError(f"{both[0]} is given to --request-field and --omit-field: choose one")

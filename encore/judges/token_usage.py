@@ -100,7 +100,7 @@ def checked_usage(answer: Any, size: RequestSize | None, *, text: str = "") -> t
         size: Size of the request; None if it is not known, and nothing can be estimated.
         text: Text of the replies, where they could be read.
     """
-    counts = _mapping(answer.get("usage") if isinstance(answer, Mapping) else None)
+    counts = _in_words_of_chats(answer.get("usage") if isinstance(answer, Mapping) else None)
     size = size or _UNKNOWN_SIZE
     num_text_bytes = len(text.encode(errors="replace"))
     details = _mapping(counts.get("completion_tokens_details"))
@@ -122,6 +122,16 @@ def checked_usage(answer: Any, size: RequestSize | None, *, text: str = "") -> t
         thinking_tokens=min(thinking, output or 0),
     )
     return usage, prompt is None or output is None
+
+
+def _in_words_of_chats(usage: Any) -> Mapping[str, Any]:
+    """Return token counts under the names that chats have, whichever names the interface has."""
+    names = {"input": "prompt", "output": "completion"}
+    counts = {}
+    for name, count in _mapping(usage).items():
+        first, _, last = str(name).partition("_")
+        counts[f"{names.get(first, first)}_{last}"] = count
+    return counts
 
 
 def _cached(counts: Mapping[str, Any], num_prompt_tokens: int) -> int:

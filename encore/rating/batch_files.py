@@ -74,10 +74,11 @@ class BatchJudge:
         Raises:
             InputError: It is not.
         """
-        if self.config.backend != "http" or self.config.tokenizer is not None:
+        config = self.config
+        if config.backend != "http" or config.tokenizer is not None or config.api is not None:
             raise InputError(
                 "batch files are chat completions for a server: they need --backend http and "
-                "--base-url, and no --tokenizer"
+                "--base-url, and no --tokenizer or --api"
             )
 
     @property

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,14 +90,13 @@ class RatingPrompt:
         """
         prompt = [Message(role=role, content=f"<{role}>") for role in _SPEAKER]
         conversation = render_conversation(prompt, "<response>")
-        text = "<rule>"
-        if self.layout == "all-rules":
-            names = ("rule_id", "title", "description", "preference_rule", "rating_rule")
-            rules = [Rule(**dict.fromkeys(names, f"<rule {n}>")) for n in range(10)]
-            unseeded = replace(self, order_seed=0)  # the seed is a part of the identity itself
-            [asked_rules] = unseeded.rules_of_prompts(rules, pair_id="<pair>", response="chosen")
-            text = self.rules_text(asked_rules)
-        rendered = "".join(self.parts(conversation, rating_rule=text))
+        is_for_all = self.layout == "all-rules"
+        texts = [f"<rule {n}>" for n in range(10)] if is_for_all else ["<rule>"]
+        names = ("rule_id", "title", "description", "preference_rule", "rating_rule")
+        rules = [Rule(**dict.fromkeys(names, text)) for text in texts]
+        unseeded = replace(self, order_seed=0)  # the seed is a part of the identity itself
+        [asked_rules] = unseeded.rules_of_prompts(rules, pair_id="<pair>", response="chosen")
+        rendered = "".join(self.parts(conversation, rating_rule=self.rules_text(asked_rules)))
         return hashlib.sha256(rendered.encode()).hexdigest()
 
     def rules_of_prompts(
@@ -216,6 +217,7 @@ class PromptMaker:
         max_tokens: Largest number of tokens of a prompt; not used without an encoder.
         is_truncated: True if a longer prompt loses the oldest text of its conversation; False if
             it is not asked.
+        rules_per_request: Largest number of rules that a request to a server asks for.
     """
 
     template: RatingPrompt
@@ -224,6 +226,7 @@ class PromptMaker:
     encoder: SegmentEncoder | None
     max_tokens: int
     is_truncated: bool
+    rules_per_request: int = sys.maxsize
 
     @property
     def rules_per_prompt(self) -> int:
@@ -234,6 +237,11 @@ class PromptMaker:
     def num_prompts_per_pair(self) -> int:
         """Return the number of prompts about one pair: its responses under all rules."""
         return len(self.responses) * len(self.rule_set.rules) // self.rules_per_prompt
+
+    @property
+    def calls_per_prompt(self) -> int:
+        """Return the number of calls that a prompt takes: one, or the requests of its rules."""
+        return math.ceil(self.rules_per_prompt / self.rules_per_request)
 
     def questions(self, pairs: pa.Table) -> list[Question]:
         """Return all questions about some pairs, in the order in which they are asked.

@@ -89,7 +89,7 @@ def count_tokens(
     """
     num_pairs, per_pair = pairs.num_rows, prompts.num_prompts_per_pair
     if prompts.encoder is None:
-        return TokenCounts(num_calls=num_pairs * per_pair)
+        return TokenCounts(num_calls=num_pairs * per_pair * prompts.calls_per_prompt)
     if num_pairs > max_counted:
         pairs = pairs.take(_spread_by_length(pairs, max_counted))
     count_P3 = np.zeros((pairs.num_rows, 3))  # calls, prompt tokens, computed tokens of each pair

@@ -41,6 +41,12 @@ DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
 }
 
 
+#: Labels of a decision model's answers without a scale: false and true.
+PREDICATE_LABELS = ("0", "1")
+#: Largest number of levels of a question to a decision model.
+_MAX_LEVELS = 10
+
+
 def labels_of(decode: Decode, scale: str | None) -> tuple[str, ...]:
     """Return the labels of a scale, lowest first; empty for decode ``text``."""
     if scale is None or decode == "text":
@@ -99,7 +105,8 @@ class RatingConfig(StageConfig):
     )
     """Labels for --decode choice and expected, with commas, the lowest first. Numbers from 0 to 1
     are ratings as they stand; other labels are evenly spaced. Default for choice: 0.0 to 1.0 in
-    tenths. Default for expected, whose labels are single tokens: the digits."""
+    tenths. Default for expected, whose labels are single tokens: the digits. With --api: the levels
+    of each question, at most 10; default: each is true (1) or false (0)."""
     min_label_mass: float = option(0.5, gt=0, le=1)
     """For --decode expected: if the labels together are less likely than this, the rating is null.
     """
@@ -116,7 +123,16 @@ class RatingConfig(StageConfig):
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the labels of the scale in use, lowest first; empty for decode ``text``."""
+        if self.question_kind == "predicate":
+            return PREDICATE_LABELS
         return labels_of(self.decode, self.scale)
+
+    @property
+    def question_kind(self) -> Literal["predicate", "score"] | None:
+        """Return the kind of the questions to a decision model; None for another judge."""
+        if self.judge.api is None:
+            return None
+        return "predicate" if self.scale is None else "score"
 
     @model_validator(mode="after")
     def _scale_is_used(self) -> Self:
@@ -130,13 +146,30 @@ class RatingConfig(StageConfig):
 
     @model_validator(mode="after")
     def _has_one_answer_a_prompt(self) -> Self:
-        if self.layout == "all-rules" and self.decode == "expected":
+        if self.layout == "all-rules" and self.decode == "expected" and self.judge.api is None:
             raise ValueError(
                 "--layout all-rules has several scores in a reply, and --decode expected reads one "
                 "token: give --decode text or choice"
             )
         if self.layout != "all-rules" and self.order_seed:
             raise ValueError("--order-seed belongs to --layout all-rules")
+        return self
+
+    @model_validator(mode="after")
+    def _asks_a_decision_model(self) -> Self:
+        if self.judge.api is None:
+            return self
+        if self.decode != "expected" or self.layout not in ("paper", "all-rules"):
+            raise ValueError(
+                f"--api {self.judge.api} asks questions, whose answers have probabilities: give "
+                "--decode expected with --layout all-rules (all rules of a response in one "
+                "request) or paper (one)"
+            )
+        if len(self.labels) > _MAX_LEVELS:
+            raise ValueError(
+                f"--scale has {len(self.labels)} labels: a question to a decision model has at "
+                f"most {_MAX_LEVELS} levels"
+            )
         return self
 
 

@@ -38,8 +38,9 @@ from encore.data.schemas import RATINGS
 from encore.data.study import Study, as_study
 from encore.judges import open_engines, open_judge
 from encore.judges.base import Decoding, Judge
-from encore.judges.judge_options import JudgeConfig
+from encore.judges.judge_options import MAX_QUESTIONS, JudgeConfig
 from encore.judges.segments import SegmentEncoder
+from encore.rating.decision_prompts import DecisionPrompt
 from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker, RatingPrompt
@@ -389,7 +390,7 @@ def run_over(
         run_key=run_key_of(identity),
         identity=identity,
         rule_set=rule_set.name,
-        rules=tuple(dataclasses.asdict(rule) for rule in rule_set.rules),
+        rules=tuple(rule.texts for rule in rule_set.rules),
         versions=package_versions(),
     )
     return RatingRun(
@@ -423,15 +424,17 @@ def rater_of(
         labels=labels,
         thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
         num_scores=num_scores,
+        questions=config.question_kind,
     )
     if judge.tokenizer is not None and decoding.max_reply_tokens >= context:
         raise InputError(
             f"max_reply_tokens {decoding.max_reply_tokens}: the judge's context of {context} "
             "tokens leaves no room for a prompt; give fewer reply tokens or a larger context"
         )
-    template = RatingPrompt(
+    form = RatingPrompt if decoding.questions is None else DecisionPrompt
+    template = form(
         layout=config.layout,
-        labels=labels if config.decode == "expected" else (),
+        labels=labels if config.decode == "expected" and decoding.questions != "predicate" else (),
         order_seed=config.order_seed,
     )
     prompts = PromptMaker(
@@ -441,6 +444,7 @@ def rater_of(
         encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
         max_tokens=context - decoding.max_new_tokens,
         is_truncated=config.overlong == "truncate-left",
+        rules_per_request=MAX_QUESTIONS[config.judge.api] if config.judge.api else sys.maxsize,
     )
     return ShardRater(
         judge=judge,
@@ -454,7 +458,12 @@ def rater_of(
 
 def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
     """Return the identity of a run, whose hash is its key."""
-    config, prompts = rater.config, rater.prompts
+    config, prompts, questions = rater.config, rater.prompts, None
+    if isinstance(prompts.template, DecisionPrompt):
+        rules = prompts.rule_set.rules
+        questions = prompts.template.facts(
+            rules, levels=rater.decoding.labels, per_request=prompts.rules_per_request
+        )
     return run_identity(
         config,
         kind=RatingConfig,
@@ -466,5 +475,6 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
         rules_sha256=prompts.rule_set.digest,
         data_sha256=data_sha256,
         parser=PARSER_VERSION,
+        questions=questions,
         responses=None if prompts.responses == RESPONSES else list(prompts.responses),
     )

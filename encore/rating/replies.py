@@ -151,8 +151,13 @@ def read_answers(reply: Reply | None, decoding: Decoding, *, min_label_mass: flo
 
     A reply with several scores is one JSON object whose keys are numbers of the list. A score that
     is missing, or there twice, is null. A strange key makes all null: the judge may have counted
-    from 0.
+    from 0. A decision model's answers to several questions are read one by one.
     """
+    if reply is not None and reply.answers:
+        return [
+            read_reply(one_answer, decoding, min_label_mass=min_label_mass)
+            for one_answer in reply.answers
+        ]
     answer = read_reply(reply, decoding, min_label_mass=min_label_mass)
     if decoding.num_scores is None:
         return [answer]
@@ -216,7 +221,7 @@ def _read_labels(
         return Answer(null_reason="low_label_mass", label_mass=mass)
     values_L = np.array(scale_values(decoding.labels))
     return Answer(
-        rating=float(values_L[mass_L.argmax()]),
+        rating=float(values_L[decoding.most_likely(label_logprobs)]),
         expected_rating=float(mass_L @ values_L / mass),
         label_mass=mass,
         reply_entropy=float(entr(mass_L / mass).sum()),

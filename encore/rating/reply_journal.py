@@ -133,16 +133,7 @@ class ReplyJournal:
                 f"{self.path}: it holds replies of run {run_key} in format {version}, expected run "
                 f"{self.run_key} in format {_FORMAT}; move it to the folder of its run, or away"
             )
-        fields = record["reply"]
-        logprobs = fields.pop("label_logprobs")
-        reply = Reply(
-            **{
-                **fields,
-                "usage": Usage(*fields["usage"]),
-                "remarks": tuple(fields.get("remarks", ())),
-                "label_logprobs": None if logprobs is None else tuple(logprobs),
-            }
-        )
+        reply = _reply_of(record["reply"])
         if reply.null_reason != SERVER_ERROR:
             self.earlier_replies.setdefault(record["prompt_sha256"], reply)
         self.paid_replies.append(reply)
@@ -204,6 +195,20 @@ class JournalledJudge:
             self.journal.flush()
         replies |= zip(open_indices, new_replies, strict=True)
         return [replies[index] for index in range(len(prompts))]
+
+
+def _reply_of(fields: dict[str, Any]) -> Reply:
+    """Return the reply whose fields are in a line."""
+    logprobs = fields["label_logprobs"]
+    return Reply(
+        **{
+            **fields,
+            "usage": Usage(*fields["usage"]),
+            "remarks": tuple(fields.get("remarks", ())),
+            "label_logprobs": None if logprobs is None else tuple(logprobs),
+            "answers": tuple(map(_reply_of, fields.get("answers", ()))),
+        }
+    )
 
 
 def _intact_record(line: bytes) -> dict[str, Any] | None:

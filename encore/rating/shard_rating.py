@@ -178,8 +178,13 @@ class ShardRater:
     def _answer_columns(self, reply: Reply | None) -> list[dict[str, Any]]:
         """Return the columns of a reply's rows that hold the reply and what it says."""
         answers = read_answers(reply, self.decoding, min_label_mass=self.config.min_label_mass)
-        raw_reply = None if reply is None else reply.text
-        return [{**asdict(answer), "raw_reply": raw_reply} for answer in answers]
+        raw_replies: list[str | None] = [None if reply is None else reply.text] * len(answers)
+        if reply is not None and reply.answers:
+            raw_replies = [answer.text for answer in reply.answers]
+        return [
+            {**asdict(answer), "raw_reply": raw_reply}
+            for answer, raw_reply in zip(answers, raw_replies, strict=True)
+        ]
 
     def _shard_table(
         self,

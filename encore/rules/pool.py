@@ -52,6 +52,8 @@ class PoolRule(Provenance):
         description: What the rule demands; the only text of a principle.
         preference_rule: Text by which a judge compares two responses; empty for a principle.
         rating_rule: Text by which a judge rates one response; empty for a principle.
+        decision_rule: Statement about a response for decision models; empty if it is made from the
+            rating text.
         merged_from: Provenance of the copies and near-duplicates that were dropped for this rule.
         is_draft: True if a judge wrote texts of the rule and no person has accepted them.
     """
@@ -59,6 +61,7 @@ class PoolRule(Provenance):
     description: str = Field(min_length=1)
     preference_rule: str = ""
     rating_rule: str = ""
+    decision_rule: str = ""
     merged_from: tuple[Provenance, ...] = ()
     is_draft: bool = False
 

@@ -16,7 +16,8 @@ from encore.data.rating_runs import RatingManifest, RatingStatus, list_runs, run
 from encore.data.records import PreferencePair, Rule
 from encore.data.schemas import EXPECTED
 from encore.data.study import Study, as_study
-from encore.rating.prompts import prompt_of, render_conversation
+from encore.rating.decision_prompts import prompt_of_run
+from encore.rating.prompts import render_conversation
 from encore.warehouse.ratings import select_run
 
 #: Columns of a rating, where the run has them. Those of `EXPECTED` need ``--decode expected``.
@@ -109,7 +110,7 @@ def pair_in_run(
     """
     filters = [("pair_id", "=", pair.pair_id), ("source", "=", pair.source)]
     rows = [row for path in paths for row in pq.read_table(path, filters=filters).to_pylist()]
-    rules, prompt = [Rule(**rule) for rule in manifest.rules], prompt_of(manifest.settings)
+    rules, prompt = [Rule(**rule) for rule in manifest.rules], prompt_of_run(manifest)
     ratings = []
     for row in rows:
         conversation = render_conversation(pair.prompt, pair.response_text(row["response"]))
