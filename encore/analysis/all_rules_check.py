@@ -34,8 +34,9 @@ class AllRulesCheck:
 def check_all_rules(ratings: Ratings) -> AllRulesCheck:
     """Compare a run of ``--layout all-rules`` with a run of its study of one rule a call.
 
-    Of several runs with the same judge, rules and data, one with the same decoding is taken, then
-    one in the paper's layout, then the one with most pairs.
+    Of several runs with the same judge, rules and data, one with the same decoding (and, of a
+    decision model, the same questions) is taken, then one in the paper's layout, then the one with
+    most pairs.
 
     Args:
         ratings: The opened ratings of a run with this layout, which lies in a study.
@@ -65,7 +66,10 @@ def _one_rule_run(ratings_dir: Path, manifest: RatingManifest) -> Path | None:
         is_same = all(candidate.identity.get(part) == identity[part] for part in _SHARED_PARTS)
         num_pairs = num_computed_pairs(run_dir, candidate) if is_same else 0
         if num_pairs and not candidate.asks_all_rules:
-            decodes = [run.settings.get("decode") for run in (candidate, manifest)]
-            rank = (decodes[0] == decodes[1], "layout" not in candidate.settings, num_pairs)
+            ways = [
+                (run.settings.get("decode"), run.identity.get("questions"))
+                for run in (candidate, manifest)
+            ]
+            rank = (ways[0] == ways[1], "layout" not in candidate.settings, num_pairs)
             ranked_runs.append((rank, run_dir))
     return max(ranked_runs)[1] if ranked_runs else None

@@ -19,7 +19,7 @@ from encore.judges.decision_protocol import (
 from encore.judges.http_judge import MAX_ANSWERS, HttpJudge, Request
 from encore.judges.http_protocol import PromptFailedError
 from encore.judges.judge_options import DecisionApi
-from encore.judges.token_usage import RequestSize, request_size
+from encore.judges.token_usage import request_size
 
 _PROBE = decision_prompt("Human: Hello.", ["The human says hello."])
 
@@ -57,8 +57,8 @@ class DecisionJudge(HttpJudge):
         """
         if decoding.questions is None:
             raise self._model.refusal(
-                "answers no prompts that are texts: a decision model (--api) rates rules and "
-                "nothing else; give another --judge"
+                "is asked for a text, and it is a decision model (--api), which rates responses "
+                "and does nothing else; give another --judge"
             )
         return super().reply(prompts, decoding=decoding, **options)
 
@@ -75,7 +75,12 @@ class DecisionJudge(HttpJudge):
         for keys, fields in decision_requests(self.config.model, prompt, decoding, self.api):
             body = self.config.request_body(fields)
             read = partial(read_decision, keys=keys, decoding=decoding, api=self.api)
-            size = self._request_size(prompt, body, num_questions=len(keys))
+            size = request_size([prompt], body, self._learned_tokens)
+            size = replace(  # the model may read the prompt again for each question
+                size,
+                num_bytes=len(keys) * size.num_bytes,
+                max_prompt_tokens=len(keys) * size.max_prompt_tokens,
+            )
             try:
                 replies += await self._ask(
                     request, PATHS[self.api], body, read, size, max_answers=max_answers
@@ -85,15 +90,3 @@ class DecisionJudge(HttpJudge):
                 error.add_cost(usage, sum(reply.num_calls for reply in replies))
                 raise
         return [joined_reply(replies)]
-
-    def _request_size(
-        self, prompt: Prompt, body: dict[str, Any], *, num_questions: int
-    ) -> RequestSize:
-        """Return the size of a request. At systemone each question is a prompt with the state."""
-        size = request_size([prompt], body, self._learned_tokens)
-        num_times = num_questions if self.api == "systemone" else 1
-        return replace(
-            size,
-            num_bytes=num_times * size.num_bytes,
-            max_prompt_tokens=num_times * size.max_prompt_tokens,
-        )

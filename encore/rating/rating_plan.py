@@ -158,8 +158,11 @@ def _money_from_bytes(run: RatingRun, config: PlanRateConfig) -> list[float]:
     """Return a low, a middle and a high estimate of a run's money, without a tokenizer."""
     num_pairs = config.pairs or run.pairs.num_rows
     factor = num_pairs / run.pairs.num_rows
-    num_bytes = factor * count_prompt_bytes(run.rater.prompts, run.pairs)
-    num_calls = num_pairs * run.rater.prompts.num_prompts_per_pair
+    prompts = run.rater.prompts
+    if config.judge.api == "systemone":  # the model reads the conversation for each question
+        prompts = replace(prompts, template=replace(prompts.template, layout="paper", order_seed=0))
+    num_bytes = factor * count_prompt_bytes(prompts, run.pairs)
+    num_calls = num_pairs * prompts.num_prompts_per_pair
     price_input, price_output = (price or 0.0 for price in _token_prices(config))
     max_reply_tokens = run.rater.decoding.max_new_tokens
     return [
@@ -253,9 +256,10 @@ def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[
     """Return sentences on what the plan lacks and how to get it."""
     notes = []
     if run.judge.tokenizer is None and not pilot:
+        own = "" if config.judge.api else "its own with --tokenizer, or "
         notes.append(
-            "the judge has no tokenizer here: calls are counted, tokens are not; give its own with "
-            "--tokenizer, or --calibrate PAIRS to take tokens from what the server reports"
+            f"the judge has no tokenizer here: calls are counted, tokens are not; give {own}"
+            "--calibrate PAIRS to take tokens from what the server reports"
         )
     if (config.price_input is None) != (config.price_output is None):
         missing = "input" if config.price_input is None else "output"
@@ -270,8 +274,11 @@ def _note_on_long_rules(
 ) -> Iterator[str]:
     """Yield a sentence if the paper's layout computes least, because the rules are long.
 
-    Without a tokenizer, bytes are compared: those behind the beginning that prompts share.
+    Without a tokenizer, bytes are compared: those behind the beginning that prompts share. The
+    server of a decision model makes the prompts itself.
     """
+    if run.config.judge.api is not None:
+        return
     computed: dict[PromptLayout, float] = {
         layout: counts.computed_tokens
         for layout, counts in layouts.items()

@@ -174,6 +174,7 @@ class RatingRun:
             price_input=how.price_input,
             price_output=how.price_output or 0.0,
             max_reply_tokens=self.rater.decoding.max_new_tokens,
+            num_questions=self.rater.prompts.rules_per_prompt if self.config.judge.api else 1,
         )
 
     def _compute(

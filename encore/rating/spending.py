@@ -48,6 +48,7 @@ class SpendingLimit:
         price_input: Money per million prompt tokens.
         price_output: Money per million tokens of the replies.
         max_reply_tokens: Largest number of tokens of a reply, the estimate before replies tell.
+        num_questions: Questions in a prompt, for each of which a decision model may read it again.
         spent: Cost of all replies so far.
         is_used_up: True once the next prompt would go beyond the limit.
     """
@@ -56,6 +57,7 @@ class SpendingLimit:
     price_input: float
     price_output: float
     max_reply_tokens: int
+    num_questions: int = 1
     spent: float = 0.0
     is_used_up: bool = False
     _reserved: float = 0.0
@@ -130,8 +132,8 @@ class SpendingLimit:
 
     def _estimate(self, prompt: Prompt) -> float:
         """Return the estimated cost of a prompt and its reply."""
-        prompt_tokens: float = prompt_tokens_at_most(prompt)
-        reply_tokens = float(self.max_reply_tokens)
+        prompt_tokens: float = self.num_questions * prompt_tokens_at_most(prompt)
+        reply_tokens = float(self.num_questions * self.max_reply_tokens)
         if self._num_replies:
             prompt_tokens = self._usage.prompt_tokens / self._prompt_size * prompt_size(prompt)
             reply_tokens = self._usage.output_tokens / self._num_replies

@@ -1,8 +1,9 @@
 """Checks of a pool or a rule set: findings that a person reads before a judge reads the rules.
 
-Empty and repeated texts are facts. Two checks are guesses from English words: a rule that asks for
-two things, and a preference text that contradicts the rating text. Each finding quotes the words
-that it rests on. ``docs/rule-pools.md`` says how often the guesses are right.
+Empty and repeated texts are facts. Three checks are guesses from English words: a rule that asks
+for two things, a text that contradicts the rating text, and a text for decision models that is no
+statement. Each finding quotes the words that it rests on. ``docs/rule-pools.md`` says how often the
+guesses are right.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _Finding = tuple[str, str, str]
 _JUDGE_FIELDS = ("preference_rule", "rating_rule")
 #: Characters of a match that a finding quotes.
 _MAX_QUOTED = 60
+#: Questions and scores, which are no criterion that a response meets or does not.
+_NO_CRITERION = re.compile(r"\?|\bscores?\b|\bfrom 0\b", re.IGNORECASE)
 _REQUEST = re.compile(r"\b(?:should|must|shall|may not|ought to)\b", re.IGNORECASE)
 
 
@@ -62,6 +65,7 @@ def lint(config: LintConfig) -> LintReport:
         no_text = "no text; `encore rules draft` writes it"
         problems = [("empty", field, no_text) for field in missing]
         problems += [*_repeated(rule, first_rules), *_two_things(rule)]
+        problems += _decision_problems(rule)
         if rule.preference_rule and are_opposed(rule.preference_rule, rule.rating_rule):
             message = f"may contradict the preference text: {rule.preference_rule!r}"
             problems.append(("opposed", "rating_rule", message))
@@ -97,6 +101,26 @@ def _repeated(rule: PoolRule, first_rules: dict[tuple[str, str], PoolRule]) -> I
         # A description may repeat its title: a principle without a title is its own title.
         if text and earlier_field != field and field != "description" and not _has_one_text(rule):
             yield "repeated-field", field, f"the same as {earlier_field}"
+
+
+def _decision_problems(rule: PoolRule) -> Iterator[_Finding]:
+    """Yield what is wrong with the statement that a decision model judges, if anything.
+
+    Without a statement of its own one is made of the rating text, which says what is demanded.
+    """
+    statement = rule.decision_rule
+    if statement and (match := _REQUEST.search(statement)):
+        message = f"says {match.group()!r}: state what is true of a response that keeps to the rule"
+        yield "no-statement", "decision_rule", message
+    if statement and are_opposed(statement, rule.rating_rule):
+        message = f"may contradict the rating text: {rule.rating_rule!r}"
+        yield "opposed", "decision_rule", message
+    if not statement and (match := _NO_CRITERION.search(rule.rating_rule)):
+        message = (
+            f"made of a rating text that says {match.group()!r}: write a statement that is true of "
+            "a response that keeps to the rule"
+        )
+        yield "no-statement", "decision_rule", message
 
 
 def _has_one_text(rule: PoolRule) -> bool:

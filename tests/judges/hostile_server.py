@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.judges.decision_answers import answer_to_decision
 from tests.worlds.judges import hashed_score
 
 MODEL = "some-judge"
@@ -151,6 +152,13 @@ class HostileServer:
                 self._at_once -= 1
 
 
+def question_of(body: dict[str, Any]) -> str:
+    """Return the text that a chat or a request for decisions is about."""
+    if "messages" in body:
+        return str(body["messages"][0]["content"])
+    return str(body.get("state") or body["input"])
+
+
 def _text_of(body: dict[str, Any], fault: str) -> str:
     """Return a score that depends on the question alone, in the form that is asked for."""
     score = hashed_score(body["messages"][0]["content"])
@@ -189,6 +197,9 @@ _MESSAGES: dict[str, dict[str, Any]] = {
 
 def answer_to(body: dict[str, Any], *, fault: str = "") -> dict[str, Any]:
     """Return the answer to a chat completion: a score that depends on the question alone."""
+    if "messages" not in body:
+        model = "another-judge" if fault == "another_model" else MODEL
+        return {"model": model, **answer_to_decision(body, fault=fault)}
     score = _text_of(body, fault)
     text = f"<think>1/2</think>\n{score}" if fault == "thinking" else score
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
@@ -253,6 +264,7 @@ def _answer_instead(
         "busy_credit": (402, {"error": {"message": echo}}, {"Retry-After": "1"}),
         "503": (503, {"error": {"message": echo}}, {}),
         "500": (500, {"error": {"message": echo}}, {}),
+        "501": (501, {"error": {"message": echo}}, {}),
         "html": (200, page, {"Content-Type": "text/html"}),
         "not_json": (200, '{"choices": [', {}),
         "deep": (200, "[" * DEPTH + "]" * DEPTH, {}),
@@ -301,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
             if "prompt" in body:
                 self._send(200, answer_to_completion(body))
                 return
-            question = body["messages"][0]["content"]
+            question = question_of(body)
             state.num_asked[question] += 1
             self._answer(body, state.fault_of(question))
 

@@ -56,6 +56,8 @@ CHANGES: list[tuple[Options, Options, str]] = [
     (HTTP, {"request_fields": {"user": "me", "service_tier": "flex"}}, ""),
     (HTTP, {"request_fields": {"top_p": 0.9}}, "engine_args.request_fields"),
     (HTTP, {"omit_fields": ("temperature",)}, "engine_args.omit_fields"),
+    (HTTP, {"api": "systemone"}, "engine_args.api"),
+    (HTTP | {"api": "systemone"}, {"api": "decisions"}, "engine_args.api"),
     (
         HTTP | {"request_fields": {"reasoning_effort": "low"}},
         {"request_fields": {"reasoning_effort": "high"}},

@@ -118,21 +118,28 @@ def test_each_planted_defect_is_found_once(tmp_path):
         make_rule("bare", rating_rule=""),
         make_rule("double", rating_rule="The response should be kind. It must also be short."),
         make_rule("contrary", rating_rule="The response should not show contrary."),
+        make_rule("demanding", decision_rule="The response should show demanding."),
+        make_rule("denied", decision_rule="The response does not show denied."),
+        make_rule("stated", decision_rule="The response shows stated."),
+        make_rule("asked", rating_rule="Does the response show asked?"),
         make_rule("draft").model_copy(update={"is_draft": True}),
     ]
     write_pool(path, rules)
     path.write_text(path.read_text() + '[[rules]]\ntitle = " "\n')
     finished = encore("rules", "lint", path, "--json")
-    assert "6 findings in 7 rules of rules" in finished.err
+    assert "9 findings in 11 rules of rules" in finished.err
     report = finished.json
     findings = [(row["rule_id"], row["check"], row["field"]) for row in report["findings"]]
     assert findings == [
-        ("rule 7", "empty", "description"),
+        ("rule 11", "empty", "description"),
         ("repeats", "repeated-text", "description"),
         ("same", "repeated-field", "rating_rule"),
         ("bare", "empty", "rating_rule"),
         ("double", "two-things", "rating_rule"),
         ("contrary", "opposed", "rating_rule"),
+        ("demanding", "no-statement", "decision_rule"),
+        ("denied", "opposed", "decision_rule"),
+        ("asked", "no-statement", "decision_rule"),
     ]
     assert report["notes"] == ["1 rules are drafts: draft"]
 

@@ -66,6 +66,45 @@ def make_tiny_judge(
     return folder
 
 
+def make_tiny_qwen(folder: Path) -> Path:
+    """Write a random Qwen3 into ``folder`` and return it: vLLM serves it as a decision model.
+
+    Its tokenizer has a token for ``yes``, ``no``, each letter and each digit, which are the labels
+    of vLLM's questions.
+    """
+    import torch
+    from tokenizers import pre_tokenizers
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_])
+    tokenizer = trained(["yes", "no"] * 9, SPECIAL_TOKENS, pre_tokenizer, vocab_size=300)
+    tokenizer.pad_token, tokenizer.bos_token, tokenizer.eos_token = SPECIAL_TOKENS[:3]
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=2048,
+        initializer_range=0.2,  # so that probabilities differ from prompt to prompt
+        tie_word_embeddings=False,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        Qwen3ForCausalLM(config).float().save_pretrained(folder)
+    return folder
+
+
 def _tokenizer() -> PreTrainedTokenizerFast:
     from tokenizers import pre_tokenizers
 
