@@ -51,15 +51,15 @@ def decision_requests(
     text_by_key = {str(n): text for n, text in enumerate(content["questions"], start=1)}
     keys = [*text_by_key]
     for start in range(0, len(keys), MAX_QUESTIONS[api]):
-        asked = keys[start : start + MAX_QUESTIONS[api]]
-        questions = {key: _question(text_by_key[key], decoding, api) for key in asked}
+        request_keys = keys[start : start + MAX_QUESTIONS[api]]
+        questions = {key: _question(text_by_key[key], decoding, api) for key in request_keys}
         body: dict[str, Any] = {"model": model}
         if api == "systemone":
             body |= {"state": content["state"], "questions": questions}
         else:
-            named = [{"name": key, **question} for key, question in questions.items()]
-            body |= {"input": content["state"], "questions": named}
-        yield asked, body
+            named_questions = [{"name": key, **question} for key, question in questions.items()]
+            body |= {"input": content["state"], "questions": named_questions}
+        yield request_keys, body
 
 
 def _question(text: str, decoding: Decoding, api: DecisionApi) -> dict[str, Any]:

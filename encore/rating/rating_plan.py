@@ -256,10 +256,10 @@ def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[
     """Return sentences on what the plan lacks and how to get it."""
     notes = []
     if run.judge.tokenizer is None and not pilot:
-        own = "" if config.judge.api else "its own with --tokenizer, or "
+        tokenizer_advice = "" if config.judge.api else "its own with --tokenizer, or "
         notes.append(
-            f"the judge has no tokenizer here: calls are counted, tokens are not; give {own}"
-            "--calibrate PAIRS to take tokens from what the server reports"
+            "the judge has no tokenizer here: calls are counted, tokens are not; give "
+            f"{tokenizer_advice}--calibrate PAIRS to take tokens from what the server reports"
         )
     if (config.price_input is None) != (config.price_output is None):
         missing = "input" if config.price_input is None else "output"
