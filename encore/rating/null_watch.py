@@ -129,9 +129,10 @@ class WatchedJudge:
         """
 
         def count(index: int, reply: Reply) -> None:
-            text = reply.text
-            if reply.label_logprobs is not None:
-                label_mass = sum(map(math.exp, reply.label_logprobs))
+            shown_reply = reply.answers[0] if reply.answers else reply
+            text = shown_reply.text
+            if shown_reply.label_logprobs is not None:
+                label_mass = sum(map(math.exp, shown_reply.label_logprobs))
                 text = f"{text} ({percent(label_mass, digits=0)} on the labels)"
             self.watch.count(self.null_reason_of(reply), text)
             on_reply(index, reply)

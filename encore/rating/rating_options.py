@@ -130,7 +130,7 @@ class RatingConfig(StageConfig):
     @property
     def question_kind(self) -> Literal["predicate", "score"] | None:
         """Return the kind of the questions to a decision model; None for another judge."""
-        if self.judge.api is None:
+        if getattr(self.judge, "api", None) is None:  # labels may have ratings without a judge
             return None
         return "predicate" if self.scale is None else "score"
 
@@ -146,7 +146,7 @@ class RatingConfig(StageConfig):
 
     @model_validator(mode="after")
     def _has_one_answer_a_prompt(self) -> Self:
-        if self.layout == "all-rules" and self.decode == "expected" and self.judge.api is None:
+        if self.layout == "all-rules" and self.decode == "expected" and not self.question_kind:
             raise ValueError(
                 "--layout all-rules has several scores in a reply, and --decode expected reads one "
                 "token: give --decode text or choice"
@@ -157,7 +157,7 @@ class RatingConfig(StageConfig):
 
     @model_validator(mode="after")
     def _asks_a_decision_model(self) -> Self:
-        if self.judge.api is None:
+        if self.question_kind is None:
             return self
         if self.decode != "expected" or self.layout not in ("paper", "all-rules"):
             raise ValueError(

@@ -223,6 +223,9 @@ def test_a_judge_that_refuses_every_question_ends_after_fifty_replies(study, ser
     one_rule = {"layout": "paper", "limit": 10}
     with pytest.raises(NoRatingsError, match=r"hold no rating .*refusal.*--allow-nulls"):
         report_of(opened(study, server, **one_rule))
+    server.fault = "little_mass"
+    with pytest.raises(NoRatingsError, match=r"low_label_mass.*\(25 % on the labels\)"):
+        report_of(opened(study, server, **one_rule, order_seed=0))
 
 
 def plan_of(study: Study, server: HostileServer, **changes: Any) -> tuple[LayoutCost, list[str]]:
