@@ -22,7 +22,8 @@ _NUM_SHOWN, _SHOWN_CHARACTERS = 3, 60
 #: Remedy for nulls by their reason. Other reasons are replies that are no rating.
 _REMEDIES = {
     **dict.fromkeys(
-        RETRIED_REASONS, "use another judge, or a service that filters less and answers"
+        [*RETRIED_REASONS, "refusal"],
+        "use another judge, or a service that filters less and answers",
     ),
     "prompt_too_long": "give more --max-model-len, or --overlong truncate-left",
     "reply_cut_off": "give more --max-reply-tokens, --strip-thinking think if the judge thinks "
