@@ -20,6 +20,7 @@ from encore.judges.base import (
     Prompt,
     Reply,
     label_reply,
+    storable_text,
     total_usage,
 )
 from encore.judges.judge_options import MAX_QUESTIONS, DecisionApi
@@ -98,33 +99,16 @@ def read_decision(
     try:
         answer = protocol.refusal_within(answer) or answer
         if "choices" in answer:  # the whole request was refused
-            [refused] = protocol.read_chat(answer, decoding=decoding)
-            answers = [refused] * len(keys)
+            answers = protocol.read_chat(answer, decoding=decoding) * len(keys)
         else:
-            answer_by_key = _answers_by_key(answer, api)
-            if not answer_by_key.keys() <= {*keys}:
-                raise ValueError("an answer to another question")
-            diagnostics = answer.get("diagnostics") or {}
-            answers = [
-                _reply_of(answer_by_key[key], diagnostics.get(key), decoding, api)
-                if key in answer_by_key
-                else Reply(text="", is_complete=True, null_reason="not_in_reply")
-                for key in keys
-            ]
+            answers = _replies(answer, keys, decoding, api)
         usage, remarks = protocol.usage_of(answer, size, text="")
-        name = answer.get("model")
+        name = storable_text(str(answer.get("model") or ""))
     except protocol.FORM_ERRORS as error:
         raise protocol.unreadable(answer, error) from None
-    return [
-        Reply(
-            text=_joined_text(keys, answers),
-            is_complete=True,
-            answers=tuple(answers),
-            usage=usage,
-            answered_by=name if isinstance(name, str) else "",
-            remarks=remarks,
-        )
-    ]
+    fields: dict[str, Any] = {"usage": usage, "answered_by": name, "remarks": remarks}
+    text = _joined_text(keys, answers)
+    return [Reply(text=text, is_complete=True, answers=tuple(answers), **fields)]
 
 
 def joined_reply(replies: Sequence[Reply]) -> Reply:
@@ -147,6 +131,26 @@ def _joined_text(keys: Sequence[str], answers: Sequence[Reply]) -> str:
     """Return the answers to all questions as a JSON object, for people."""
     texts = [answer.null_reason or answer.text for answer in answers]
     return json.dumps(dict(zip(keys, texts, strict=True)), ensure_ascii=False)
+
+
+def _replies(
+    answer: Mapping[str, Any], keys: Sequence[str], decoding: Decoding, api: DecisionApi
+) -> list[Reply]:
+    """Return the reply to each question.
+
+    Raises:
+        ValueError: Two answers have one key, or one has a strange key.
+    """
+    answer_by_key = _answers_by_key(answer, api)
+    if not answer_by_key.keys() <= {*keys}:
+        raise ValueError("an answer to another question")
+    diagnostics = answer.get("diagnostics") or {}
+    return [
+        _reply_of(answer_by_key[key], diagnostics.get(key), decoding, api)
+        if key in answer_by_key
+        else Reply(text="", is_complete=True, null_reason="not_in_reply")
+        for key in keys
+    ]
 
 
 def _answers_by_key(answer: Mapping[str, Any], api: DecisionApi) -> dict[str, Any]:

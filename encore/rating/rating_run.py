@@ -432,14 +432,8 @@ def rater_of(
             f"max_reply_tokens {decoding.max_reply_tokens}: the judge's context of {context} "
             "tokens leaves no room for a prompt; give fewer reply tokens or a larger context"
         )
-    form = RatingPrompt if decoding.questions is None else DecisionPrompt
-    template = form(
-        layout=config.layout,
-        labels=labels if config.decode == "expected" and decoding.questions != "predicate" else (),
-        order_seed=config.order_seed,
-    )
     prompts = PromptMaker(
-        template=template,
+        template=_template_of(config),
         rule_set=rule_set,
         responses=responses,
         encoder=None if judge.tokenizer is None else SegmentEncoder(judge.tokenizer),
@@ -455,6 +449,14 @@ def rater_of(
         timeout_seconds=how.shard_timeout_seconds,
         null_watch=NullWatch(is_on=not (how.allow_nulls or how.retry_failed_prompts)),
     )
+
+
+def _template_of(config: RatingConfig) -> RatingPrompt:
+    """Return the layout of a run's prompts: of questions for a decision model, or of texts."""
+    form = RatingPrompt if config.question_kind is None else DecisionPrompt
+    has_labels = config.decode == "expected" and config.question_kind != "predicate"
+    labels = config.labels if has_labels else ()
+    return form(layout=config.layout, labels=labels, order_seed=config.order_seed)
 
 
 def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
