@@ -205,8 +205,9 @@ def _rate(
 def _reframed_file(folder: Path, rules: RuleSet) -> Path:
     """Write the rules with their rating texts in another frame; return the path."""
     path = folder / f"reframed-{rules.digest[:16]}.toml"
-    texts = [
-        dataclasses.asdict(rule) | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule)}
+    texts = [  # the statement for a decision model is made of the rating text
+        dataclasses.asdict(rule)
+        | {"rating_rule": fixed.REFRAMED.format(rule=rule.rating_rule), "decision_rule": ""}
         for rule in rules.rules
     ]
     write_pool(path, [PoolRule(**text) for text in texts])
