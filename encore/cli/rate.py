@@ -144,6 +144,7 @@ def _values(result: RatingResult) -> dict[str, Any]:
         "failed": {str(index): error for index, error in report.failures.items()},
         "num_ratings": report.total("num_ratings"),
         "num_nulls": report.total("num_nulls"),
+        **_not_applicable(result),
         "null_reasons": report.counts_by("null_reasons"),
         "answered_by": report.counts_by("answered_by"),
         "remarks": report.counts_by("remarks"),
@@ -156,6 +157,13 @@ def _values(result: RatingResult) -> dict[str, Any]:
     }
 
 
+def _not_applicable(result: RatingResult) -> dict[str, int]:
+    """Return the number of ratings whose rule does not apply, if the judge may say so."""
+    if not result.run.config.ask_applies:
+        return {}
+    return {"num_not_applicable": result.report.total("num_not_applicable")}
+
+
 def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
     """Say what a call did on a run and what it cost; warn of nulls.
 
@@ -166,7 +174,10 @@ def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
 
     report = result.report
     num_ratings, num_nulls = report.total("num_ratings"), report.total("num_nulls")
-    say(f"shards: {report.summary}; {counted(num_ratings, 'rating')}, {counted(num_nulls, 'null')}")
+    numbers = f"{counted(num_ratings, 'rating')}, {counted(num_nulls, 'null')}"
+    if "num_not_applicable" in values:
+        numbers += f", {values['num_not_applicable']:,} do not apply"
+    say(f"shards: {report.summary}; {numbers}")
     for name, costs in result.plan.items():
         planned, actual = amount(costs["planned"]), amount(costs["actual"])
         say(f"{name.removeprefix('num_').replace('_', ' ')}: {actual}; planned: {planned}")
@@ -239,11 +250,12 @@ def _warn_of_remarks(result: RatingResult) -> None:
 
 def _warn_of_nulls(report: RunReport) -> None:
     """Warn of the ratings that this call left null, by reason."""
-    from encore.data.rating_runs import RETRIED_REASONS
+    from encore.data.rating_runs import DOES_NOT_APPLY, RETRIED_REASONS
     from encore.rating.null_watch import remedy_for_nulls
     from encore.rating.replies import note_on_refusals
 
-    counts = report.counts_by("null_reasons")
+    counts = dict(report.counts_by("null_reasons"))
+    counts.pop(DOES_NOT_APPLY, None)  # no failure
     for reason, count in counts.items():
         warn(f"{count:,} ratings are null: {reason}")
     if counts and not report.total("num_ratings"):

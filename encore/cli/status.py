@@ -86,6 +86,7 @@ def _as_dict(status: RatingStatus) -> dict[str, Any]:
         "is_complete": status.is_complete,
         **_num_shards_by_state(status),
         **{name: status.total(name) for name in counts},
+        **_not_applicable(status),
         "null_reasons": null_reasons(status),
         "shards": [
             {name: getattr(shard, name) for name in ("index", "state", "detail")}
@@ -93,6 +94,12 @@ def _as_dict(status: RatingStatus) -> dict[str, Any]:
             for shard in status.shards
         ],
     }
+
+
+def _not_applicable(status: RatingStatus) -> dict[str, int]:
+    """Return the number of ratings whose rule does not apply, if there are any."""
+    num_not_applicable = status.total("num_not_applicable")
+    return {"num_not_applicable": num_not_applicable} if num_not_applicable else {}
 
 
 def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
@@ -103,6 +110,7 @@ def _num_shards_by_state(status: RatingStatus) -> dict[str, int]:
 
 def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.data.rating_runs import (
+        DOES_NOT_APPLY,
         RETRIED_REASONS,
         note_on_label_mass,
         null_reasons,
@@ -111,6 +119,8 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
     from encore.rating.rating_options import rating_settings
 
     manifest = status.manifest
+    numbers = [counted(status.total(f"num_{noun}s"), noun) for noun in ("rating", "null")]
+    numbers += [f"{count(number)} do not apply" for number in _not_applicable(status).values()]
     counts = ", ".join(f"{n:,} {state}" for state, n in _num_shards_by_state(status).items())
     judge = ", ".join((manifest.judge_title, *manifest.deviations))
     yield (
@@ -118,14 +128,15 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
         f"  {counted(manifest.num_pairs, 'pair')}, {manifest.shard_size:,} a shard, "
         f"overlong prompts: {rating_settings(manifest.settings)['overlong']}\n"
         f"  shards: {counts}\n"
-        f"  {counted(status.total('num_ratings'), 'rating')}, "
-        f"{counted(status.total('num_nulls'), 'null')}"
+        f"  {', '.join(numbers)}"
     )
     if note := note_on_label_mass(manifest, status.paths):
         yield f"  {note}"
     reasons = null_reasons(status)
-    if reasons:
-        yield f"  null: {', '.join(f'{count:,} {reason}' for reason, count in reasons.items())}"
+    if by_reason := [
+        f"{n:,} {reason}" for reason, n in reasons.items() if reason != DOES_NOT_APPLY
+    ]:
+        yield f"  null: {', '.join(by_reason)}"
     if RETRIED_REASONS & reasons.keys():
         yield (
             "  `encore rate` with the same options and --retry-failed-prompts asks again where the "

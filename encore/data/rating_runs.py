@@ -33,6 +33,8 @@ _PRECISION_FILE = "enough.json"
 #: Reasons of nulls whose prompt a service refused or failed to answer. `encore rate
 #: --retry-failed-prompts` asks for these again.
 RETRIED_REASONS = frozenset({"content_filter", "refused", "server_error", "unreadable_answer"})
+#: Reason of a null whose rule does not apply to the response, as its judge says. It is no failure.
+DOES_NOT_APPLY = "does_not_apply"
 
 
 class RatingManifest(JudgedManifest):
@@ -79,10 +81,11 @@ class RatingManifest(JudgedManifest):
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Return the layout and the decoding if they differ from the paper's."""
+        """Return the layout, the decoding and the like, where they differ from the paper's."""
         settings = self.settings
         thinking = "thinking left out" if settings.get("strip_thinking") else None
-        deviations = (settings.get("layout"), settings.get("decode"), thinking)
+        applies = "asks if rules apply" if settings.get("ask_applies") else None
+        deviations = (settings.get("layout"), settings.get("decode"), thinking, applies)
         return tuple(deviation for deviation in deviations if deviation)
 
     @property
@@ -222,7 +225,8 @@ def null_reasons(status: RatingStatus) -> dict[str, int]:
 
 def null_reasons_of_shard(shard: ShardState) -> Counter[str]:
     """Count the null ratings of a finished shard by reason; empty if it is not finished."""
-    if shard.path is None or not shard.footer.get("num_nulls"):
+    numbers = (shard.footer.get(name) for name in ("num_nulls", "num_not_applicable"))
+    if shard.path is None or not any(numbers):
         return Counter()
     column = pq.read_table(shard.path, columns=["null_reason"], partitioning=None)
     return Counter(column["null_reason"].drop_null().to_pylist())

@@ -35,6 +35,8 @@ class Decoding:
             None for a reply that is one answer.
         questions: Kind of the questions to a decision model: a predicate is true (the second label)
             or false, a score has a level for each label. None for a prompt that is a text.
+        not_applicable: Answer for a rule that does not apply; for choice and expected it is the
+            last of ``labels``, and no part of the scale. None if there is none.
     """
 
     kind: Decode = "text"
@@ -43,6 +45,12 @@ class Decoding:
     thinking_marks: tuple[str, str] | None = None
     num_scores: int | None = None
     questions: Literal["predicate", "score"] | None = None
+    not_applicable: str | None = None
+
+    @property
+    def scale(self) -> tuple[str, ...]:
+        """Return the labels that stand for ratings, the lowest first."""
+        return tuple(label for label in self.labels if label != self.not_applicable)
 
     @property
     def max_new_tokens(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from encore.core.errors import EveryShardError
 from encore.core.number_text import percent
-from encore.data.rating_runs import RETRIED_REASONS
+from encore.data.rating_runs import DOES_NOT_APPLY, RETRIED_REASONS
 from encore.judges.base import AskedJudge, ProgressHook, Prompt, Reply, ReplyHook, ignore_reply
 
 #: Replies after which a run is judged, and the largest share of nulls among them.
@@ -70,10 +70,13 @@ class NullWatch:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, null_reason: str | None, raw_reply: str | None) -> None:
-        """Count one reply: the reason if it holds no rating, and its text."""
+        """Count one reply: the reason if it holds no rating, and its text.
+
+        That the rule does not apply is an answer like a rating.
+        """
         with self._lock:
             self.num_replies += 1
-            if null_reason is None:
+            if null_reason in (None, DOES_NOT_APPLY):
                 return
             self.num_nulls_by_reason[null_reason] += 1
             if len(self.shown_replies) < _NUM_SHOWN:

@@ -19,7 +19,7 @@ from encore.data.rule_order import rule_order
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
-from encore.rating.rating_options import PromptLayout, labels_of, rating_settings
+from encore.rating.rating_options import NOT_APPLICABLE, PromptLayout, labels_of, rating_settings
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\
@@ -59,6 +59,21 @@ _WORDS_ON_ALL_RULES = {
     ),
     "Score:": "Scores:",
 }
+#: Sentence on a rule that does not apply, and words of a demand that are followed by others: for
+#: one rule, and for a list of all rules.
+_APPLYING = (
+    "If the criterion is about something that does not occur in the conversation, so that it says "
+    "nothing about the response, respond with {answer} instead of a score."
+)
+_DEMAND_ON_APPLYING = (
+    " and nothing else.",
+    ", or {answer} if the criterion does not apply, and nothing else.",
+)
+_APPLYING_OF_ALL = (
+    "If a criterion is about something that does not occur in the conversation, so that it says "
+    'nothing about the response, its value is "{answer}" instead of a score.'
+)
+_DEMAND_ON_APPLYING_OF_ALL = ("between 0 and 1", 'between 0 and 1, or "{answer}",')
 #: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
 _TURN_BYTES = 128
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
@@ -75,11 +90,13 @@ class RatingPrompt:
             for the scores of all rules at once.
         labels: Labels of the scale for the answer, lowest first; empty for the paper's 0 to 1.
         order_seed: Seed of the order of rules in a prompt of ``all-rules``.
+        not_applicable: Answer for a rule that does not apply; None for the paper's prompt.
     """
 
     layout: PromptLayout = "paper"
     labels: tuple[str, ...] = ()
     order_seed: int = 0
+    not_applicable: str | None = None
 
     @property
     def digest(self) -> str:
@@ -125,12 +142,24 @@ class RatingPrompt:
         introduction, criterion, demand, score = map(
             self._worded, (_INTRODUCTION, _CRITERION, _DEMAND, _SCORE)
         )
+        introduction, demand = self._with_words_on_applying(introduction, demand)
         criterion = criterion.replace("{rule}", rating_rule)
         if self.layout == "paper":
             return introduction + criterion, f"{example}{demand} {score}"
         if self.layout == "demand-first":
             return f"{introduction}{example}{demand}\n\n", criterion + score
         return introduction + example, f"{criterion}{demand} {score}"
+
+    def _with_words_on_applying(self, introduction: str, demand: str) -> tuple[str, str]:
+        """Return both texts with the answer for a rule that does not apply, if there is one."""
+        if self.not_applicable is None:
+            return introduction, demand
+        sentence, (paper_text, text) = _APPLYING, _DEMAND_ON_APPLYING
+        if self.layout == "all-rules":
+            sentence, (paper_text, text) = _APPLYING_OF_ALL, _DEMAND_ON_APPLYING_OF_ALL
+        answer = self.not_applicable
+        introduction = f"{introduction.rstrip()} {sentence.format(answer=answer)}\n\n"
+        return introduction, demand.replace(paper_text, text.format(answer=answer))
 
     def _worded(self, sentences: str) -> str:
         """Return sentences of the paper in the words of the layout and the scale."""
@@ -157,6 +186,7 @@ def prompt_of(settings: Mapping[str, Any]) -> RatingPrompt:
         layout=options["layout"],
         labels=labels_of("expected", options["scale"]) if is_expected else (),
         order_seed=options["order_seed"],
+        not_applicable=NOT_APPLICABLE[options["decode"]] if options["ask_applies"] else None,
     )
 
 

@@ -39,6 +39,9 @@ DEFAULT_SCALES: dict[str, tuple[str, ...]] = {
     "choice": tuple(f"{tenth / 10:.1f}" for tenth in range(11)),
     "expected": tuple("0123456789"),
 }
+#: Answer of a judge for a rule that does not apply, by decode. For ``expected`` it is one token, as
+#: a letter is for most tokenizers, and the one with which the answer N/A begins.
+NOT_APPLICABLE: dict[str, str] = {"text": "n/a", "choice": "n/a", "expected": "N"}
 
 
 #: Labels of a decision model's answers without a scale: false and true.
@@ -120,6 +123,10 @@ class RatingConfig(StageConfig):
     and </think>, also where only </think> is in the reply. Two marks of another form are separated
     by a comma."""
 
+    ask_applies: bool = option(False)
+    """Let the judge answer n/a where a rule does not apply to a response. Such a rating is null,
+    with the reason does_not_apply, and no failure. --decode expected has the label N for it."""
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the labels of the scale in use, lowest first; empty for decode ``text``."""
@@ -134,6 +141,11 @@ class RatingConfig(StageConfig):
             return None
         return "predicate" if self.scale is None else "score"
 
+    @property
+    def not_applicable(self) -> str | None:
+        """Return the answer for a rule that does not apply; None if the judge has none."""
+        return NOT_APPLICABLE[self.decode] if self.ask_applies else None
+
     @model_validator(mode="after")
     def _scale_is_used(self) -> Self:
         if self.scale is not None and self.decode == "text":
@@ -141,6 +153,15 @@ class RatingConfig(StageConfig):
         if self.strip_thinking is not None and self.decode != "text":
             raise ValueError(
                 f"--strip-thinking belongs to --decode text: with {self.decode} no judge can think"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _scale_has_no_answer_for_rules_that_do_not_apply(self) -> Self:
+        if self.not_applicable in self.labels:
+            raise ValueError(
+                f"--scale has the label {self.not_applicable}, which is the answer of "
+                "--ask-applies for a rule that does not apply: take another label"
             )
         return self
 
@@ -164,6 +185,11 @@ class RatingConfig(StageConfig):
                 f"--api {self.judge.api} asks questions, whose answers have probabilities: give "
                 "--decode expected with --layout all-rules (all rules of a response in one "
                 "request) or paper (one)"
+            )
+        if self.ask_applies:
+            raise ValueError(
+                f"--ask-applies: a question of --api {self.judge.api} has no answer for a rule that "
+                "does not apply; leave it out"
             )
         if len(self.labels) > _MAX_LEVELS:
             raise ValueError(

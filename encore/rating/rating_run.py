@@ -81,8 +81,9 @@ class RatingRun:
     def job(self, *, reporter: Reporter = SILENT) -> Job:
         """Return the run as a job for `encore.runs.worker`.
 
-        The report's totals are ``num_ratings`` and ``num_nulls``. For the shards rated by this call
-        it also has ``num_truncated`` and the counts ``null_reasons``.
+        The report's totals are ``num_ratings`` and ``num_nulls``, and ``num_not_applicable`` if the
+        judge may say that a rule does not apply. For the shards rated by this call it also has
+        ``num_truncated`` and the counts ``null_reasons``.
 
         Args:
             reporter: Receiver of messages.
@@ -417,15 +418,17 @@ def rater_of(
     Raises:
         EncoreError: The judge's context has no room for a prompt.
     """
-    context, labels = judge.identity.max_model_len, config.labels
+    context, not_applicable = judge.identity.max_model_len, config.not_applicable
+    further_labels = (not_applicable,) if not_applicable and config.labels else ()
     num_scores = len(rule_set.rules) if config.layout == "all-rules" else None
     decoding = Decoding(
         kind=config.decode,
         max_reply_tokens=config.max_reply_tokens + _SCORE_TOKENS * ((num_scores or 1) - 1),
-        labels=labels,
+        labels=config.labels + further_labels,
         thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
         num_scores=num_scores,
         questions=config.question_kind,
+        not_applicable=not_applicable,
     )
     if judge.tokenizer is not None and decoding.max_reply_tokens >= context:
         raise InputError(
@@ -456,7 +459,12 @@ def _template_of(config: RatingConfig) -> RatingPrompt:
     form = RatingPrompt if config.question_kind is None else DecisionPrompt
     has_labels = config.decode == "expected" and config.question_kind != "predicate"
     labels = config.labels if has_labels else ()
-    return form(layout=config.layout, labels=labels, order_seed=config.order_seed)
+    return form(
+        layout=config.layout,
+        labels=labels,
+        order_seed=config.order_seed,
+        not_applicable=config.not_applicable,
+    )
 
 
 def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
+from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.judges.base import Decoding, Reply
 from encore.runs.worker import RunReport
 
@@ -21,6 +22,7 @@ from encore.runs.worker import RunReport
 _NUMBER = r"((?:0|[1-9][0-9]*)(?:\.[0-9]+)?|\.[0-9]+)"
 _SCORE = re.compile(rf"(?:score:\s*)?{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
 _NEGATIVE = re.compile(rf"(?:score:\s*)?-{_NUMBER}\.?", re.IGNORECASE | re.ASCII)
+_NOT_APPLICABLE = re.compile(r"(?:score:\s*)?(?:n/?a|not applicable)\.?", re.IGNORECASE | re.ASCII)
 _CENT = Decimal("0.01")
 #: A JSON object, maybe as a block of Markdown, as judges write it.
 _JSON_OBJECT = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})(?:\s*```)?", re.DOTALL)
@@ -73,7 +75,7 @@ class Answer:
             ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
             ``low_label_mass``; of several scores ``not_in_reply``, ``not_an_object_of_scores``;
             from a server also ``content_filter``, ``refused``, ``refusal``, ``server_error``,
-            ``unreadable_answer``.
+            ``unreadable_answer``. The reason ``does_not_apply`` is no failure: the judge says so.
         expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
         label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
         reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).
@@ -138,8 +140,10 @@ def read_reply(reply: Reply | None, decoding: Decoding, *, min_label_mass: float
     text = text_of_answer(reply, decoding)
     if text is None:
         return Answer(null_reason="reply_cut_off")
+    if decoding.not_applicable is not None and _NOT_APPLICABLE.fullmatch(text.strip(" \t\r\n")):
+        return Answer(null_reason=DOES_NOT_APPLY)
     if decoding.kind == "choice":
-        value_by_label = dict(zip(decoding.labels, scale_values(decoding.labels), strict=True))
+        value_by_label = dict(zip(decoding.scale, scale_values(decoding.scale), strict=True))
         rating = value_by_label.get(text.strip())
         return Answer(rating=rating, null_reason="not_on_scale" if rating is None else None)
     rating, null_reason = parse_reply(text)
@@ -219,10 +223,15 @@ def _read_labels(
     mass = float(mass_L.sum())
     if not mass >= min_label_mass:
         return Answer(null_reason="low_label_mass", label_mass=mass)
-    values_L = np.array(scale_values(decoding.labels))
+    values_L = np.array(scale_values(decoding.scale))
+    most_likely = decoding.most_likely(label_logprobs)
+    if most_likely >= len(values_L):  # the last label, of a rule that does not apply
+        return Answer(null_reason=DOES_NOT_APPLY, label_mass=mass)
+    mass_L = mass_L[: len(values_L)]
+    mass_on_scale = float(mass_L.sum())
     return Answer(
-        rating=float(values_L[decoding.most_likely(label_logprobs)]),
-        expected_rating=float(mass_L @ values_L / mass),
+        rating=float(values_L[most_likely]),
+        expected_rating=float(mass_L @ values_L / mass_on_scale),
         label_mass=mass,
-        reply_entropy=float(entr(mass_L / mass).sum()),
+        reply_entropy=float(entr(mass_L / mass_on_scale).sum()),
     )

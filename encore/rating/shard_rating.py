@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from encore.core.errors import GenerationInterruptedError
+from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.data.schemas import RATINGS, RATINGS_EXPECTED
 from encore.judges.base import AskedJudge, Decoding, Judge, Prompt, Reply, ask_judge, total_usage
 from encore.rating.earlier_ratings import EarlierRatings, Key
@@ -171,9 +172,9 @@ class ShardRater:
         return rows
 
     def _null_reason_of(self, reply: Reply) -> str | None:
-        """Return why a reply holds no rating; None if it holds one at least."""
+        """Return why a reply holds no rating; None if it holds one, or if a rule does not apply."""
         reasons = [columns["null_reason"] for columns in self._answer_columns(reply)]
-        return None if None in reasons else reasons[0]
+        return None if {None, DOES_NOT_APPLY} & {*reasons} else reasons[0]
 
     def _answer_columns(self, reply: Reply | None) -> list[dict[str, Any]]:
         """Return the columns of a reply's rows that hold the reply and what it says."""
@@ -208,9 +209,16 @@ class ShardRater:
         full_schema = RATINGS_EXPECTED if self.decoding.kind == "expected" else RATINGS
         schema = pa.schema([field for field in full_schema if field.name not in RUN_COLUMNS])
         cost = {name: number + cost_before[name] for name, number in cost_now.items()}
+        num_not_applicable = reasons[DOES_NOT_APPLY]
+        footer = {
+            "num_ratings": len(rows) - reasons.total(),
+            "num_nulls": reasons.total() - num_not_applicable,
+        }
+        if self.config.ask_applies:
+            footer["num_not_applicable"] = num_not_applicable
         return ShardTable(
             table=pa.Table.from_pylist(rows, schema=schema),
-            footer={"num_ratings": len(rows) - reasons.total(), "num_nulls": reasons.total()},
+            footer=footer,
             cost={**cost, "engine_seconds": round(seconds, 3)},
             counts={
                 **cost_now,
