@@ -1,7 +1,8 @@
 -- How spread out are each rule's ratings? Entropy is in nats; it is null for a rule without a
 -- rating. The surprisal of a rating is ln(1 / share of its level); entropy is its mean. The top
 -- level is the most frequent rating, and the lowest of equally frequent ones. The levels and their
--- counts are listed for rules with at most 256 levels.
+-- counts are listed for rules with at most 256 levels. All figures are of ratings that are there: a
+-- null rating is unparsed, or the rule does not apply (num_not_applicable).
 -- Grain: one row per (source, rule_id), and one per rule_id over all sources, whose source is null.
 with
 
@@ -15,6 +16,7 @@ frequencies as (
         rating is null as is_null,
         num_rows,
         count(*) as num_levels,
+        sum(num_not_applicable) as num_not_applicable,
         min(rating) as lowest_level
     from rating_levels
     group by source, rule_id, rating is null, num_rows
@@ -29,6 +31,7 @@ masses as (
         is_null,
         num_rows,
         num_levels,
+        num_not_applicable,
         lowest_level,
         num_rows / sum(num_rows * num_levels) over (partition by source, rule_id, is_null) as p
     from frequencies
@@ -42,7 +45,9 @@ spreads as (
         source,
         rule_id,
         coalesce(sum(num_rows * num_levels) filter (where not is_null), 0)::bigint as num_ratings,
-        coalesce(sum(num_rows) filter (where is_null), 0)::bigint as num_unparsed,
+        coalesce(sum(num_rows - num_not_applicable) filter (where is_null), 0)::bigint
+            as num_unparsed,
+        sum(num_not_applicable)::bigint as num_not_applicable,
         coalesce(sum(num_levels) filter (where not is_null), 0)::bigint as num_levels,
         sum(num_levels * p * ln(1 / p) order by num_rows) filter (where not is_null)
             as entropy_nats,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from encore.analysis.analysis_views import answer_html, answer_plot, answer_text
 from encore.analysis.answer_options import AnswerOptions
+from encore.analysis.applicability import Applicability
 from encore.analysis.bootstrap import NUM_DRAWS
 from encore.analysis.claim_verdicts import Verdict, verdicts
 from encore.analysis.correlation import NULL_SEED, NUM_NULL_DRAWS, Correlation, correlations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 class Analysis:
     """Result of `analyze`. A terminal and a notebook show its answer for all sources together.
 
-    ``rules``, ``correlation``, ``intervals`` and ``variance`` are tuples with ``to_pandas()`` and
-    ``to_arrow()``.
+    ``rules``, ``correlation``, ``intervals``, ``variance`` and ``applicability`` are tuples with
+    ``to_pandas()`` and ``to_arrow()``.
 
     Attributes:
         answers: Verdicts on the rules of each source: which ones to trust.
@@ -44,6 +45,8 @@ class Analysis:
         intervals: One row per source and rule, in the order of ``rules``.
         variance: What each rule's ratings are made of, in the order of ``rules``.
         effective_rules: How many independent rules the rules of each source are worth.
+        applicability: How often each rule applies, in the order of ``rules``; empty if no judge
+            said of a rule that it does not apply.
         verdicts: Verdict on the paper's claim for each source and kind of entropy that has a
             correlation.
         paper: The paper's numbers, with ours where the ratings have the same quantity.
@@ -56,6 +59,7 @@ class Analysis:
     correlation: RecordTable[Correlation]
     intervals: RecordTable[RuleInterval]
     variance: RecordTable[VarianceShares]
+    applicability: RecordTable[Applicability]
     effective_rules: tuple[EffectiveRules, ...]
     verdicts: tuple[Verdict, ...]
     paper: tuple[PaperComparison, ...]
@@ -105,7 +109,7 @@ class Analysis:
         for row, rule in zip(tables["rules"], self.rules, strict=True):
             row["coverage"] = rule.coverage
         return {
-            "answer": [dataclasses.asdict(row) for answer in self.answers for row in answer.rows],
+            "answer": [row.as_dict() for answer in self.answers for row in answer.rows],
             **tables,
             "intervals": [row.as_dict() for row in self.intervals],
             "pairs": [
@@ -117,6 +121,11 @@ class Analysis:
                 for answer in self.answers
             ],
             "notes": list(self.notes),
+            **(
+                {"applicability": [dataclasses.asdict(row) for row in self.applicability]}
+                if self.applicability
+                else {}
+            ),
             **({"scale": list(self.ratings.scale)} if self.ratings.scale else {}),
             "draws": {
                 "bootstrap": {"number": NUM_DRAWS, "seed": SEED},
@@ -206,4 +215,5 @@ def analyze(
         paper=paper_comparisons(correlation, rules, sources=sources),
         notes=(*analysis_notes(statistics, correlation), *opened.notes),
         ratings=opened,
+        applicability=RecordTable(row for part in statistics for row in part.applicability),
     )

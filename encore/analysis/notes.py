@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from encore.analysis.correlation import MIN_RULES, Correlation
 from encore.analysis.statistics import RuleStats, SourceStatistics
-from encore.core.number_text import count, counted, first_names
+from encore.core.number_text import count, counted, first_names, percent
 
 #: With as many ratings, it is no accident of a small sample that they hardly repeat.
 _MANY_RATINGS = 100
@@ -76,7 +76,16 @@ def _pair_notes(source: SourceStatistics) -> dict[str, str]:
             f"{count(source.counts.num_one_sided)} of {counted(source.counts.num_pairs, 'pair')} "
             "have ratings of one response only: these count for entropy, not for accuracy"
         )
-    if partial := [rule for rule in source.rules if rule.num_pairs < rule.num_pairs_total]:
+    if silent := [row for row in source.applicability if row.num_not_applicable]:
+        seldom = min(silent, key=lambda row: row.applies.value or 0.0)
+        notes["applicability"] = (
+            f"{len(silent)} of {counted(len(source.rules), 'rule')} do not apply to all responses "
+            f"({count(sum(row.num_not_applicable for row in silent))} ratings, no failures), the "
+            f"least {seldom.rule_id}: it applies to {percent(seldom.applies.value)} of responses; "
+            "entropy, ties, accuracy, verdict and weight of a rule are of those to which it applies"
+        )
+    partial = [rule for index, rule in enumerate(source.rules) if source.num_missing_pairs(index)]
+    if partial:
         scarcest = min(partial, key=lambda rule: rule.num_pairs)
         notes["coverage"] = (
             f"{len(partial)} of {counted(len(source.rules), 'rule')} rated only some pairs fully, "

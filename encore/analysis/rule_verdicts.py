@@ -9,10 +9,11 @@ where prompts are not known, pairs count as independent, and the answer says so.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -74,7 +75,8 @@ class RuleVerdict:
             source at once.
         tie_rate: Share of the fully rated pairs that are tied; None without such pairs.
         num_untied_pairs: Number of pairs with two different ratings.
-        num_missing_pairs: Number of the source's pairs that lack a rating of this rule.
+        num_missing_pairs: Number of the source's pairs that lack a rating of this rule, without
+            those to which it does not apply.
         num_more_pairs: For an undecided rule, the number of further pairs that decide with a
             probability of 80 % if estimate and tie rate are the true ones; None if the estimate is
             50 %, if there is none, or if it is more than a million.
@@ -88,6 +90,8 @@ class RuleVerdict:
         correlation_low: Lower end of its 95 % interval; a double has it at the threshold or above.
         correlation_high: Upper end of that interval.
         weight: ENCORE's weight of the rule in this source; None if a rule has no entropy.
+        applies: Share of the responses to which the rule applies, where alone all these figures
+            hold; None if no judge said of a rule that it does not apply.
     """
 
     number: int
@@ -110,6 +114,14 @@ class RuleVerdict:
     correlation_low: float | None = None
     correlation_high: float | None = None
     weight: float | None = None
+    applies: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row of ``encore analyze --json``; ``applies`` is there if it has a value."""
+        fields = dataclasses.asdict(self)
+        if self.applies is None:
+            del fields["applies"]
+        return fields
 
     @property
     def reason_and_caveat(self) -> str:
@@ -188,6 +200,7 @@ def rule_answer(
     ]
     verdicts = [_with_sources(row, sources) for row in verdicts]
     verdicts = _with_doubles(verdicts, statistics, threshold=options.double_correlation)
+    verdicts = [_with_applicability(row) for row in verdicts]
     rows = sorted(verdicts, key=lambda row: 1.0 if row.untied.low is None else -row.untied.low)
     return RuleAnswer(
         source=statistics.source,
@@ -209,7 +222,11 @@ def _verdict(
     """Return the verdict on a rule without regard to other rules or sources, and no weight."""
     rule, counts = statistics.rules[rule_index], statistics.counts
     num_ties = int(counts.ties_R[rule_index])
-    num_untied, num_missing = rule.num_pairs - num_ties, rule.num_pairs_total - rule.num_pairs
+    num_untied = rule.num_pairs - num_ties
+    num_missing = statistics.num_missing_pairs(rule_index)
+    applies = (
+        statistics.applicability[rule_index].applies.value if statistics.applicability else None
+    )
     confidence = _confidence(statistics)
     untied = untied_interval(statistics, rule_index, confidence=confidence)
     forecast: tuple[int | None, ...] = (None, None, None)
@@ -231,6 +248,9 @@ def _verdict(
         remedy = finer_ratings
     elif untied.value is None:
         reason, remedy = "no pair has both responses rated", "ratings of both responses"
+        if num_missing < rule.num_pairs_total:
+            reason = "it applies to both responses of no pair"
+            remedy = "pairs to which it applies"
     else:
         reason = f"{pairs} {'does' if num_untied == 1 else 'do'} not decide"
         forecast = more_pairs(statistics, rule_index, confidence=confidence)
@@ -254,7 +274,19 @@ def _verdict(
         num_more_pairs=forecast[0],
         num_more_pairs_low=forecast[1],
         num_more_pairs_high=forecast[2],
+        applies=applies,
     )
+
+
+def _with_applicability(row: RuleVerdict) -> RuleVerdict:
+    """Return the verdict with the share of responses to which the rule applies in its reason."""
+    if row.applies is None or row.applies == 1:
+        return row
+    where = f"{row.verdict} where it applies ({_short_percent(row.applies)} of responses)"
+    remedy = row.remedy
+    if row.verdict == "undecided" and row.untied.value is not None:
+        remedy += ", of pairs to which it applies"
+    return replace(row, reason=f"{where}: {row.reason}", remedy=remedy)
 
 
 def _confidence(statistics: SourceStatistics) -> float:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.analysis.applicability import Applicability, applicability_of, applicability_rows
 from encore.analysis.entropy import differential_entropy_nats, miller_madow_nats
 from encore.analysis.pair_counts import PairCounts, count_pairs
 from encore.warehouse import PairRatings, RuleKey, Warehouse, open_warehouse, read_pair_ratings
@@ -75,7 +76,7 @@ class RuleStats:
         rule_id: The rule, as in the rule set.
         source: The data set, or `POOLED` for all together.
         num_ratings: Ratings that are not null, of chosen and rejected responses.
-        num_unparsed: Number of null ratings.
+        num_unparsed: Number of null ratings, without those whose rule does not apply.
         num_levels: Number of distinct ratings.
         entropy_nats: Entropy of the ratings in nats; None without ratings.
         entropy_miller_madow_nats: The entropy corrected for the bias of N ratings, to first order
@@ -138,6 +139,7 @@ class SourceStatistics:
         pairs: Ratings of every pair with its prompt, if some prompts have several pairs. They
             belong together in every interval. None if each pair is the only one of its prompt.
         by_level: The same of the levels that the judge gave, if its expected ratings are read.
+        applicability: How often each rule applies; empty if no judge said that one does not.
     """
 
     source: str
@@ -147,6 +149,15 @@ class SourceStatistics:
     num_prompts: int | None = None
     pairs: PairRatings | None = None
     by_level: SourceStatistics | None = None
+    applicability: tuple[Applicability, ...] = ()
+
+    def num_missing_pairs(self, rule_index: int) -> int:
+        """Return the number of pairs that lack a rating of a rule that may apply to them."""
+        rule = self.rules[rule_index]
+        num_missing = rule.num_pairs_total - rule.num_pairs
+        if self.applicability:
+            num_missing -= self.applicability[rule_index].num_pairs_not_applicable
+        return num_missing
 
     def outcomes_by_prompt(self, rule_index: int) -> NDArray[np.int64]:
         """Return the wins, ties, losses and missing ratings of a rule in each prompt, shape [4, G].
@@ -155,8 +166,9 @@ class SourceStatistics:
         """
         assert self.pairs is not None
         margin_P, group_P = self.pairs.margin_PR[:, rule_index], self.pairs.group_P
+        is_failed_P = self.pairs.is_failed_PR[:, rule_index]
         num_groups = int(group_P.max(initial=-1)) + 1
-        is_outcome_4P = (margin_P > 0, margin_P == 0, margin_P < 0, np.isnan(margin_P))
+        is_outcome_4P = (margin_P > 0, margin_P == 0, margin_P < 0, is_failed_P)
         return np.stack(
             [np.bincount(group_P[is_P], minlength=num_groups) for is_P in is_outcome_4P]
         )
@@ -263,6 +275,7 @@ def _statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
     rule_ids = warehouse.in_order(sorted_rule_ids)
     counts_by_source = count_pairs(warehouse)
     outcomes = warehouse.rows_by_rule("rule_outcomes")
+    applicability = applicability_rows(warehouse)
     densities = _densities(warehouse)
     pairs, are_prompts_known = _pairs_with_prompts(
         warehouse, rule_ids, num_pairs=counts_by_source[None].num_pairs
@@ -303,6 +316,16 @@ def _statistics(warehouse: Warehouse) -> tuple[SourceStatistics, ...]:
                 ),
                 num_prompts=num_prompts,
                 pairs=own_pairs,
+                applicability=tuple(
+                    applicability_of(
+                        applicability[key],
+                        source=POOLED if source is None else source,
+                        pairs=own_pairs,
+                        rule_index=rule_index,
+                    )
+                    for rule_index, key in enumerate(keys)
+                    if applicability
+                ),
             )
         )
     return tuple(statistics)

@@ -48,9 +48,10 @@ def untied_interval(
         missing_as: How pairs count that lack a rating of the rule.
     """
     if statistics.pairs is None:
-        counts, rule = statistics.counts, statistics.rules[rule_index]
+        counts = statistics.counts
         won, lost = int(counts.wins_R[rule_index]), int(counts.losses_R[rule_index])
-        num_missing = rule.num_pairs_total - rule.num_pairs if missing_as != "nothing" else 0
+        is_counted = missing_as != "nothing"
+        num_missing = statistics.num_missing_pairs(rule_index) if is_counted else 0
         hits = won + (num_missing if missing_as == "won" else 0)
         return exact_interval(hits, won + lost + num_missing, confidence=confidence)
     won_G, tied_G, lost_G, missing_G = statistics.outcomes_by_prompt(rule_index)

@@ -58,6 +58,7 @@ def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Render
     if has_noise:
         yield from variance_tables(analysis)
     yield from answer_tables(analysis.answers)
+    yield from applicability_tables(analysis)
     if has_details and not has_noise:
         yield from variance_tables(analysis)
     if has_details:
@@ -171,6 +172,8 @@ def answer_tables(
             "ties": percent_of("tie_rate"),
             "weight": "weight",
         }
+        if any(row.applies is not None for row in answer.rows):
+            columns = {**columns, "applies": percent_of("applies")}
         yield sentence(f"{_subject(answer.source)}: {answer.pairs_and_prompts}")
         title = f"Which rules to trust, {_subject(answer.source)}"
         rows = [row for row in answer.rows if rule_id in (None, row.rule_id)]
@@ -186,11 +189,33 @@ def answer_tables(
                 "what would settle it": lambda row: row.remedy and sentence(row.remedy),
             }
             yield record_table(
-                [row for row in rows if row.remedy or row.caveat or rule_id], reasons
+                [
+                    row
+                    for row in rows
+                    if row.remedy or row.caveat or rule_id or (row.applies or 1) < 1
+                ],
+                reasons,
             )
             if rule_id is None:
                 yield "\n".join(textwrap.fill(line, out.width) for line in pooled.summary)
                 yield ""
+
+
+def applicability_tables(analysis: Analysis) -> Iterator[Renderable]:
+    """Yield how often each rule applies, if a judge said of one that it does not, by source."""
+    sources = [*dict.fromkeys(row.source for row in analysis.applicability)]
+    for source in sources[:1] if len(sources) == 2 else sources:
+        columns: TableColumns = {
+            "n/a": "num_not_applicable",
+            "applies": percent_of("applies.value"),
+            "interval": lambda row: span(row.applies.low, row.applies.high),
+            "to chosen": percent_of("applies_to_chosen"),
+            "to rejected": percent_of("applies_to_rejected"),
+            "to both": percent_of("applies_to_both"),
+        }
+        rows = [row for row in analysis.applicability if row.source == source]
+        title = f"How often each rule applies, {_subject(source)}"
+        yield rule_table(analysis.rule_ids, rows, columns, title=title)
 
 
 def _verdict(row: RuleVerdict, *, numbers: Mapping[str, int]) -> str:

@@ -25,6 +25,7 @@ from encore.warehouse.rating_columns import check_schema, read_schema
 from encore.warehouse.rating_layouts import (
     DEFAULT_SOURCE,
     PROMPT_COLUMNS,
+    REASON_COLUMN,
     STRUCT_COLUMNS,
     long_relation,
     rule_columns,
@@ -82,8 +83,9 @@ def entropies_by_rule(ratings: pa.Table) -> dict[str, float | None]:
 class Warehouse:
     """DuckDB database in memory with a view ``ratings``. Get one from `open_warehouse`.
 
-    The view has the five columns of the ratings contract, ids as text and rating as double. Only
-    one thread may use a warehouse at a time.
+    The view has the five columns of the ratings contract, ids as text and rating as double, and the
+    reasons of nulls if some may say that a rule does not apply. Only one thread may use a warehouse
+    at a time.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Warehouse:
         self._relation = "_table"
         self._source_relation = "_table"
         self._has_source = True
+        self._has_reasons = False
         self._prompt_column: str | None = None
         #: SQL condition that keeps the rows of one run and one judge.
         self._row_filter = "true"
@@ -293,7 +296,7 @@ class Warehouse:
             check_schema(table.schema, label=self._ratings.label, named=named)
             rules = rule_columns(table.schema, named=named)
             kept = {
-                *(*RATINGS_CONTRACT.names, *PROMPT_COLUMNS),
+                *(*RATINGS_CONTRACT.names, REASON_COLUMN, *PROMPT_COLUMNS),
                 *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or RATING_COLUMNS.values())),
             }
             table = table.select([name for name in table.column_names if name in kept])
@@ -322,6 +325,8 @@ class Warehouse:
         self._relation, self._rule_columns = long_relation(
             schemas, self._relation, named=self._ratings.rule_columns
         )
+        may_not_apply = self._ratings.may_have_rules_not_applying and not self._rule_columns
+        self._has_reasons = may_not_apply and REASON_COLUMN in columns
         if self._ratings.run_dir is None and self._num_rows == 0:
             raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
         column = RATING_COLUMNS["expected"]
@@ -332,6 +337,15 @@ class Warehouse:
                 "that out, or give ratings by `encore rate --decode expected`"
             )
         return columns
+
+    @cached_property
+    def has_rules_not_applying(self) -> bool:
+        """Return True if a rule does not apply to a response, as its null rating says."""
+        if not self._has_reasons:
+            return False
+        self._set_view()
+        query = f"from ({self._prepare('applicable_ratings')}) where not applies limit 1"
+        return bool(self._fetch(query).num_rows)
 
     @cached_property
     def _num_rows(self) -> int:
@@ -422,6 +436,7 @@ class Warehouse:
         if condition == self._view_condition:
             return
         names = [name for name in RATINGS_CONTRACT.names if name != "rating"]
+        names += [REASON_COLUMN] * self._has_reasons
         columns = ", ".join(f"{name}::varchar as {name}" for name in names)
         rating = f"{RATING_COLUMNS[self._ratings.kind]}::double"
         if self._ratings.scale is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,9 @@ class PairRatings:
         prompt_P: A number for the prompt of each pair, shape [P]; None if no prompt is known.
         grouped_by: ``prompt`` if the prompts of all pairs are known. Else a pair without a prompt
             counts as one of a prompt of its own.
+        not_applicable_2PR: True where the judge says that a rule does not apply to the chosen, then
+            the rejected response, whose rating is missing; shape [2, P, R]. None if that is nowhere
+            so.
     """
 
     rule_ids: tuple[str, ...]
@@ -48,6 +51,7 @@ class PairRatings:
     rejected_PR: _Floats
     prompt_P: NDArray[np.uint64] | None = None
     grouped_by: GroupedBy = "pair"
+    not_applicable_2PR: NDArray[np.bool_] | None = None
 
     @property
     def group_P(self) -> NDArray[np.intp]:
@@ -85,26 +89,61 @@ class PairRatings:
         """Return rating(chosen) - rating(rejected), shape [P, R]; NaN if a rating is missing."""
         return self.chosen_PR - self.rejected_PR
 
+    @property
+    def margin_or_zero_PR(self) -> _Floats:
+        """Return `margin_PR`, but 0 where the rule does not apply to both and so ranks nothing."""
+        if self.not_applicable_2PR is None:
+            return self.margin_PR
+        return np.asarray(np.where(self.not_applicable_2PR.any(axis=0), 0.0, self.margin_PR))
+
+    @property
+    def is_failed_PR(self) -> NDArray[np.bool_]:
+        """Return True where a rating is missing although the rule may apply, shape [P, R].
+
+        A rule that does not apply to one of the two responses compares them in no case.
+        """
+        is_missing_PR = np.isnan(self.margin_PR)
+        if self.not_applicable_2PR is None:
+            return is_missing_PR
+        return np.asarray(is_missing_PR & ~self.not_applicable_2PR.any(axis=0))
+
     def take(self, row_N: NDArray[np.intp] | NDArray[np.bool_]) -> PairRatings:
         """Return the pairs with the given indices, or those that a mask keeps."""
         columns = {name: getattr(self, name)[row_N] for name in _PAIR_COLUMNS}
-        prompt_P = None if self.prompt_P is None else self.prompt_P[row_N]
-        return dataclasses.replace(self, **columns, prompt_P=prompt_P)
+        return dataclasses.replace(
+            self,
+            **columns,
+            prompt_P=None if self.prompt_P is None else self.prompt_P[row_N],
+            not_applicable_2PR=(
+                None if self.not_applicable_2PR is None else self.not_applicable_2PR[:, row_N]
+            ),
+        )
 
     def select_rules(self, rule_ids: Sequence[str]) -> PairRatings:
         """Return the ratings under the given rules, in this order."""
         indices = [self.rule_ids.index(rule_id) for rule_id in rule_ids]
         columns = {name: getattr(self, name)[:, indices] for name in ("chosen_PR", "rejected_PR")}
-        return dataclasses.replace(self, rule_ids=tuple(rule_ids), **columns)
+        return dataclasses.replace(
+            self,
+            rule_ids=tuple(rule_ids),
+            **columns,
+            not_applicable_2PR=(
+                None if self.not_applicable_2PR is None else self.not_applicable_2PR[:, :, indices]
+            ),
+        )
 
     def complete(self) -> PairRatings:
-        """Return the pairs whose two responses every rule rated.
+        """Return the pairs whose two responses every rule rated, or does not apply to.
 
         Composed ratings are compared on these pairs only: a missing margin is not a margin of 0,
-        and all weight vectors are measured on the same pairs.
+        and all weight vectors are measured on the same pairs. Some rule applies to each response.
         """
-        is_missing_P = np.asarray(np.isnan(self.margin_PR).any(axis=1))
-        return self.take(~is_missing_P) if is_missing_P.any() else self
+        is_missing_2PR = np.isnan(self.rating_2PR)
+        is_unrated_P = is_missing_2PR.all(axis=2).any(axis=0)
+        if self.not_applicable_2PR is not None:
+            is_missing_2PR &= ~self.not_applicable_2PR
+        is_left_out_P = np.asarray(is_missing_2PR.any(axis=(0, 2)) | is_unrated_P)
+        return self.take(~is_left_out_P) if is_left_out_P.any() else self
 
 
 def read_pairs_of(ratings: Ratings) -> PairRatings:
@@ -138,12 +177,34 @@ def read_pair_ratings(warehouse: Warehouse, *, rule_ids: Sequence[str]) -> PairR
         }
         pairs = PairRatings(rule_ids=tuple(rule_ids), **columns)
         pairs = pairs.take(np.lexsort((pairs.pair_id_P, pairs.source_P)))
+    if warehouse.has_rules_not_applying:
+        pairs = dataclasses.replace(pairs, not_applicable_2PR=_not_applicable(warehouse, pairs))
     ids = {"source": pairs.source_P, "pair_id": pairs.pair_id_P}
     prompt_P, is_known_P = warehouse.prompt_keys(pa.table(ids))
     if not is_known_P.any():
         return pairs
     grouped_by: GroupedBy = "prompt" if is_known_P.all() else "pair"
     return dataclasses.replace(pairs, prompt_P=prompt_P, grouped_by=grouped_by)
+
+
+def _not_applicable(warehouse: Warehouse, pairs: PairRatings) -> NDArray[np.bool_]:
+    """Return where the rules of some pairs do not apply, shape [2, P, R]."""
+    not_applicable_2PR = np.zeros((2, pairs.num_pairs, len(pairs.rule_ids)), dtype=bool)
+    rule_ids = pa.array(pairs.rule_ids, pa.string())
+    key_P = _joined_ids(pa.array(pairs.source_P), pa.array(pairs.pair_id_P))
+    for part in warehouse.query_parts("pair_applicability"):
+        rows = part.filter(pc.is_in(part["rule_id"], value_set=rule_ids))
+        pair_N = pc.index_in(_joined_ids(rows["source"], rows["pair_id"]), value_set=key_P)
+        rule_N = pc.index_in(rows["rule_id"], value_set=rule_ids)
+        for response, name in enumerate(("chosen_applies", "rejected_applies")):
+            is_silent_N = pc.invert(pc.fill_null(rows[name], True)).to_numpy()
+            not_applicable_2PR[response, pair_N.to_numpy(), rule_N.to_numpy()] = is_silent_N
+    return not_applicable_2PR
+
+
+def _joined_ids(source_N: Any, pair_id_N: Any) -> Any:
+    """Return source and pair_id of each row as one text."""
+    return pc.binary_join_element_wise(source_N, pair_id_N, "\0")
 
 
 def _pivot(rows: pa.Table, rule_ids: tuple[str, ...]) -> PairRatings:

@@ -23,6 +23,8 @@ from encore.data.table_files import read_table
 WIDE_KEYS = ("pair_id", "source", "response")
 #: Optional columns that name the prompt of a pair: pairs of one prompt belong together.
 PROMPT_COLUMNS = ("prompt_id", "prompt")
+#: Optional column of the long layout with the reason of a null rating.
+REASON_COLUMN = "null_reason"
 #: Source of the pairs of a wide table without a column `source`.
 DEFAULT_SOURCE = "table"
 #: Names that a pandas index has in files: no rules.

@@ -131,6 +131,11 @@ class Ratings:
         return tuple(sentences)
 
     @property
+    def may_have_rules_not_applying(self) -> bool:
+        """Return False for a run whose judge could not say that a rule does not apply."""
+        return self.manifest is None or bool(self.manifest.settings.get("ask_applies"))
+
+    @property
     def synthetic(self) -> tuple[str, ...]:
         """Return the names of the synthetic sources, judges and data sets, as files record them."""
         sources = self.study.synthetic if self.study else ()

@@ -137,9 +137,9 @@ def test_most_replies_may_say_so_and_the_run_goes_on_without_a_failure(study, de
     num_asked = judge.num_asked
     rate(study, judge, ask_applies=True, decode=decode, retry_failed_prompts=True)
     assert judge.num_asked == num_asked
-    shown = encore("status", study.path)
-    assert f"{counts[0]} ratings, 0 nulls, {counts[2]} do not apply" in shown.out
-    assert "null:" not in shown.out
+    output = encore("status", study.path)
+    assert f"{counts[0]} ratings, 0 nulls, {counts[2]} do not apply" in output.out
+    assert "null:" not in output.out
 
 
 def test_a_reply_to_all_rules_that_says_so_of_one_rule_is_no_null(study):
