@@ -199,6 +199,12 @@ def _match_ratings(
     rated_rows = np.flatnonzero(~np.isnan(target_PSR).all(axis=(1, 2)))
     row_P = rated_rows[:limit]
     target_PSR = target_PSR[row_P]
+    num_not_applicable = 0
+    if rated.not_applicable_2PR is not None:
+        is_silent_PSR = np.zeros((len(keys), 2, len(rated.rule_ids)), dtype=bool)
+        is_silent_NSR = rated.not_applicable_2PR.transpose(1, 0, 2)
+        is_silent_PSR[row_N[is_in_study_N]] = is_silent_NSR[is_in_study_N]
+        num_not_applicable = int(is_silent_PSR[row_P].sum())
     counts = (
         (
             len(keys) - len(rated_rows),
@@ -210,8 +216,12 @@ def _match_ratings(
             f"of {len(rated_rows)} rated pairs are left out, because of the limit",
         ),
         (
-            np.isnan(target_PSR).sum(),
+            np.isnan(target_PSR).sum() - num_not_applicable,
             f"of {target_PSR.size} ratings are missing; their heads do not learn from them",
+        ),
+        (
+            num_not_applicable,
+            f"of {target_PSR.size} responses and rules do not apply; the heads do not learn there",
         ),
     )
     return row_P, target_PSR, [f"{count} {text}" for count, text in counts if count]

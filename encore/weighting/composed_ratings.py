@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.share_intervals import half_credit_interval, independent_number
 from encore.analysis.statistics import Accuracy
+from encore.warehouse import PairRatings
 
 # Suffixes: P pairs, R rules, V weight vectors, B pairs of one block.
 
@@ -58,37 +59,78 @@ class Outcome:
         return Estimate(value=half, low=low, high=high)
 
 
+def composed_margins(pairs: PairRatings, weight_VR: _Floats) -> _Floats:
+    """Return composed rating(chosen) - composed rating(rejected), shape [V, P].
+
+    The composed rating of a response is the weighted mean of its ratings over the rules that apply
+    to it. A response to which no rule with a weight applies has none; its pair is a tie.
+
+    Args:
+        pairs: Pairs without a failed rating (`PairRatings.complete`).
+        weight_VR: V weight vectors, none negative, shape [V, R].
+    """
+    if pairs.not_applicable_2PR is None:  # the weights are divided by the same number everywhere
+        return np.asarray(weight_VR @ pairs.margin_PR.T)
+    applies_2PR = ~pairs.not_applicable_2PR
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        chosen_VP, rejected_VP = (
+            (weight_VR @ np.where(applies_PR, rating_PR, 0.0).T) / (weight_VR @ applies_PR.T)
+            for rating_PR, applies_PR in zip(pairs.rating_2PR, applies_2PR, strict=True)
+        )
+    return np.asarray(np.nan_to_num(chosen_VP - rejected_VP))
+
+
 def composed_outcomes(
-    margin_PR: _Floats, weight_VR: _Floats, group_P: NDArray[np.intp] | None = None
+    pairs: PairRatings, weight_VR: _Floats, group_P: NDArray[np.intp] | None = None
 ) -> tuple[Outcome, ...]:
     """Return the outcome of each weight vector over all pairs.
 
     Args:
-        margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
+        pairs: Pairs without a failed rating (`PairRatings.complete`).
         weight_VR: V weight vectors, shape [V, R].
         group_P: Prompt of each pair, from 0, for intervals over whole prompts; None if no interval
             is wanted, or if pairs are independent.
     """
     numbers: list[float | None] = [None] * len(weight_VR)
-    if group_P is not None and len(np.unique(group_P)) < len(group_P):
+    if group_P is not None:
         for index, weight_R in enumerate(weight_VR):
-            number = independent_number(pair_credits(margin_PR @ weight_R), group_P)
-            numbers[index] = math.nan if number is None else number
+            numbers[index] = _num_independent(composed_margins(pairs, weight_R[None])[0], group_P)
     wins_V, losses_V = np.zeros((2, len(weight_VR)), dtype=np.int64)
     num_rows = max(_MAX_BLOCK_MARGINS // max(len(weight_VR), 1), 1)
-    for start in range(0, len(margin_PR), num_rows):
-        composed_VB = weight_VR @ margin_PR[start : start + num_rows].T
+    for start in range(0, pairs.num_pairs, num_rows):
+        rows = np.arange(start, min(start + num_rows, pairs.num_pairs))
+        composed_VB = composed_margins(pairs.take(rows), weight_VR)
         wins_V += np.count_nonzero(composed_VB > TIE_TOLERANCE, axis=1)
         losses_V += np.count_nonzero(composed_VB < -TIE_TOLERANCE, axis=1)
     return tuple(
         Outcome(
             num_wins=wins,
-            num_ties=len(margin_PR) - wins - losses,
+            num_ties=pairs.num_pairs - wins - losses,
             num_losses=losses,
             num_independent=number,
         )
         for wins, losses, number in zip(wins_V.tolist(), losses_V.tolist(), numbers, strict=True)
     )
+
+
+def outcome_of_margins(composed_P: _Floats, group_P: NDArray[np.intp]) -> Outcome:
+    """Return the outcome of composed margins, shape [P], of pairs of these prompts."""
+    num_wins = int(np.count_nonzero(composed_P > TIE_TOLERANCE))
+    num_losses = int(np.count_nonzero(composed_P < -TIE_TOLERANCE))
+    return Outcome(
+        num_wins=num_wins,
+        num_ties=len(composed_P) - num_wins - num_losses,
+        num_losses=num_losses,
+        num_independent=_num_independent(composed_P, group_P),
+    )
+
+
+def _num_independent(composed_P: _Floats, group_P: NDArray[np.intp]) -> float | None:
+    """Return `Outcome.num_independent` of composed margins."""
+    if len(np.unique(group_P)) == len(group_P):
+        return None
+    number = independent_number(pair_credits(composed_P), group_P)
+    return math.nan if number is None else number
 
 
 def pair_credits(composed_P: _Floats) -> _Floats:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from encore.analysis.statistics import Accuracy
 from encore.core.errors import InputError
 from encore.warehouse.pair_ratings import GroupedBy
-from encore.weighting.composed_ratings import composed_outcomes
+from encore.weighting.composed_ratings import composed_margins, outcome_of_margins
 from encore.weighting.scheme import Evidence, WeightingScheme
 from encore.weighting.scheme_options import SchemeOptions
 
@@ -71,8 +71,9 @@ def held_out(scheme: WeightingScheme, evidence: Evidence, options: SchemeOptions
             vector = scheme.weigh(evidence.with_pairs(pairs.take(~is_held_out_P)), options)
         except InputError:  # this fold holds everything that the scheme can learn from
             return None
-        composed_P[is_held_out_P] = pairs.margin_PR[is_held_out_P] @ np.array(vector.weights)
-    (outcome,) = composed_outcomes(composed_P[:, None], np.ones((1, 1)), group_P)
+        weight_VR = np.array([vector.weights])
+        [composed_P[is_held_out_P]] = composed_margins(pairs.take(is_held_out_P), weight_VR)
+    outcome = outcome_of_margins(composed_P, group_P)
     return HeldOut(
         accuracy=outcome.accuracy,
         accuracy_low=outcome.half_credit.low,

@@ -16,8 +16,9 @@ from encore.analysis.entropy import entropy_weights
 from encore.analysis.paired_difference import mean_difference_interval
 from encore.analysis.share_intervals import mean_credit_interval
 from encore.core.errors import InputError
+from encore.warehouse import PairRatings
 from encore.warehouse.pair_ratings import GroupedBy
-from encore.weighting.composed_ratings import composed_outcomes, pair_credits
+from encore.weighting.composed_ratings import composed_margins, composed_outcomes, pair_credits
 from encore.weighting.cross_validation import draw_folds
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
@@ -77,15 +78,15 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
             f"label curve: {len(np.unique(group_P))} prompts with pairs that every rule rated; "
             "expected four or more, to learn from and to hold out: rate more pairs"
         )
-    margin_PR, fold_P = pairs.margin_PR, draw_folds(group_P, seed=options.seed)
+    fold_P = draw_folds(group_P, seed=options.seed)
     num_learnt = int((len(fold_P) - np.bincount(fold_P)).min())
     sizes = (*(num for num in NUM_LABELS if num < num_learnt), num_learnt)
-    credit_by_size = _held_out_credits(margin_PR, group_P, fold_P, sizes, seed=options.seed)
+    credit_by_size = _held_out_credits(pairs, group_P, fold_P, sizes, seed=options.seed)
     num_rules = len(evidence.rules)
     entropy_R = entropy_weights(evidence.entropy_R, tau=options.tau)
     weight_VR = np.stack([entropy_R, np.full(num_rules, 1 / num_rules)])
-    encore, uniform = composed_outcomes(margin_PR, weight_VR, group_P)
-    credit_VP = [pair_credits(margin_PR @ weight_R) for weight_R in weight_VR]
+    encore, uniform = composed_outcomes(pairs, weight_VR, group_P)
+    credit_VP = [*map(pair_credits, composed_margins(pairs, weight_VR))]
     best_P = max(credit_VP, key=np.mean)
     return LabelCurve(
         num_labels=sizes,
@@ -102,7 +103,7 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
 
 
 def _held_out_credits(
-    margin_PR: _Floats,
+    pairs: PairRatings,
     group_P: NDArray[np.intp],
     fold_P: NDArray[np.intp],
     sizes: Sequence[int],
@@ -112,14 +113,16 @@ def _held_out_credits(
     """Return the mean credit of every pair, [P], by number of labels of the other folds' pairs."""
     rng = np.random.default_rng(seed)
     credit_by_size = {num: np.zeros(len(fold_P)) for num in sizes}
+    margin_PR = pairs.margin_or_zero_PR
     for fold in range(fold_P.max() + 1):
         is_tested_P = fold_P == fold
+        tested_pairs = pairs.take(is_tested_P)
         for _ in range(_NUM_DRAWS):
             row_P = rng.permutation(np.flatnonzero(~is_tested_P))
             for num in sizes:
                 rows = _with_two_prompts(row_P, group_P, num)
                 score_R, _ = fit_shrunk(margin_PR[rows], group_P[rows])
-                tested_P = pair_credits(margin_PR[is_tested_P] @ score_R)
+                tested_P = pair_credits(composed_margins(tested_pairs, score_R[None])[0])
                 credit_by_size[num][is_tested_P] += tested_P / _NUM_DRAWS
     return credit_by_size
 

@@ -178,7 +178,7 @@ def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
     margin_sds = rule_margin_sds(all_pairs.margin_PR)
     draws = _draw_halves(pairs, options)
     notes = [
-        *pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs),
+        *pair_notes(evidence.rules, pairs, total=all_pairs.num_pairs),
         *_constant_rule_notes(evidence.rules),
     ]
     rows: list[SchemeRow] = []
@@ -200,7 +200,7 @@ def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
             on_held_out = held_out(scheme, evidence.with_pairs(pairs), options)
             notes += fold_notes(scheme.name, on_held_out)
             held_out_accuracies += [on_held_out] if on_held_out else []
-        (outcome,) = composed_outcomes(pairs.margin_PR, np.array([vector.weights]), group_P)
+        (outcome,) = composed_outcomes(pairs, np.array([vector.weights]), group_P)
         rows.append(_row(scheme, vector, outcome, on_held_out, margin_sds, draws["random"]))
     return SchemeComparison(
         rule_ids=evidence.rule_ids,
@@ -237,9 +237,16 @@ def scheme_label(vector: WeightVector) -> str:
     return vector.scheme + (f" ({', '.join(params)})" if params else "")
 
 
-def pair_notes(rules: Sequence[RuleStats], *, num_pairs: int, total: int) -> Iterator[str]:
+def pair_notes(rules: Sequence[RuleStats], pairs: PairRatings, *, total: int) -> Iterator[str]:
     """Yield a note on the pairs that are left out because some rule did not rate them fully."""
-    if num_pairs < total:
+    num_pairs = pairs.num_pairs
+    if pairs.not_applicable_2PR is not None:
+        yield (
+            f"accuracies are over the {num_pairs:,} of {total:,} pairs whose two responses every "
+            "rule rated or does not apply to; a response is composed of the rules that apply to "
+            "it, with their weights divided by their sum"
+        )
+    elif num_pairs < total:
         scarcest = min(rules, key=lambda rule: rule.num_pairs)
         yield (
             f"accuracies are over the {num_pairs:,} of {total:,} pairs whose two responses every "
@@ -292,7 +299,7 @@ def _draw_halves(pairs: PairRatings, options: SchemeOptions) -> dict[str, _Float
     }
     halves = {}
     for scheme, weight_VR in drawn_weights.items():
-        outcomes = composed_outcomes(pairs.margin_PR, np.array(weight_VR))
+        outcomes = composed_outcomes(pairs, np.array(weight_VR))
         halves[scheme] = np.array(
             [outcome.accuracy.half for outcome in outcomes if pairs.num_pairs], dtype=np.float64
         )
@@ -362,9 +369,9 @@ def sweep_tau(evidence: Evidence, *, taus: Sequence[float] = DEFAULT_TAUS) -> Ta
     all_pairs = evidence.read_pairs()
     pairs = all_pairs.complete()
     lowest, uniform, *outcomes = composed_outcomes(
-        pairs.margin_PR, np.array([*limits, *weight_TR]), pairs.group_P
+        pairs, np.array([*limits, *weight_TR]), pairs.group_P
     )
-    notes = pair_notes(evidence.rules, num_pairs=pairs.num_pairs, total=all_pairs.num_pairs)
+    notes = pair_notes(evidence.rules, pairs, total=all_pairs.num_pairs)
     return TauSweep(
         rule_ids=evidence.rule_ids,
         taus=taus,

@@ -127,12 +127,12 @@ def theory_rules(pairs: PairRatings, entropy_R: _Floats) -> tuple[TheoryRule, ..
     """Return each rule's gradients at and near zero, its learned weights, its entropy and weight.
 
     The theorem's margin is a sum over all rules, so only pairs count whose two responses every rule
-    rated: a missing rating is not a rating of 0.
+    rated: a missing rating is not a rating of 0. A rule that does not apply to a pair ties it.
 
     Raises:
         InputError: There is no such pair.
     """
-    margin_PR = pairs.complete().margin_PR
+    margin_PR = pairs.complete().margin_or_zero_PR
     if not len(margin_PR):
         num_R = (~np.isnan(pairs.margin_PR)).sum(axis=0)
         raise InputError(

@@ -198,6 +198,15 @@ def test_a_missing_rating_is_missing_for_its_rule_only(study, tmp_path):
         # 11 pairs, 2 responses, 3 rules
         "1 of 66 ratings are missing; their heads do not learn from them",
     )
+    # A rule that does not apply is masked like a missing rating, and counted by itself.
+    table = pq.read_table(tmp_path / "r.parquet")
+    reasons = pa.array(
+        ["does_not_apply" if rating is None else None for rating in table["rating"].to_pylist()]
+    )
+    silent = read(study, table.append_column("null_reason", reasons))
+    assert np.array_equal(silent.target_PSR, examples.target_PSR, equal_nan=True)
+    note = "1 of 66 responses and rules do not apply; the heads do not learn there"
+    assert silent.notes == (*examples.notes[:2], note)
 
 
 # --- splits and centres -------------------------------------------------------------------------

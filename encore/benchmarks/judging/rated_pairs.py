@@ -107,7 +107,7 @@ def rate_pairs(
     weight_R = np.array(list(weights.values()), dtype=np.float64)
     reward_P2 = _weighted_rewards(rated, weight_R)
     margin_P = reward_P2[:, 0] - reward_P2[:, 1]
-    lacks_P = np.isnan(rated.margin_PR[:, weight_R > 0]).any(axis=1)
+    lacks_P = rated.is_failed_PR[:, weight_R > 0].any(axis=1)
     return RatedPairs(
         study=study.path,
         manifest=run.manifest,
@@ -121,12 +121,13 @@ def rate_pairs(
 def _weighted_rewards(ratings: PairRatings, weight_R: _Floats) -> _Floats:
     """Return the weighted mean ratings over the rules that rated both answers, shape [P, 2].
 
-    Both answers are thus measured by the same rules. NaN if no rule with a weight rated both.
+    Both answers are thus measured by the same rules, but for a rule that does not apply to one of
+    them: it counts for the other. NaN if there is no such rule with a weight.
     """
-    is_rated_PR = ~np.isnan(ratings.margin_PR)
-    sum_2P = np.where(is_rated_PR, ratings.rating_2PR, 0.0) @ weight_R
+    is_rated_2PR = ~np.isnan(ratings.rating_2PR) & ~ratings.is_failed_PR
+    sum_2P = np.where(is_rated_2PR, ratings.rating_2PR, 0.0) @ weight_R
     with np.errstate(invalid="ignore"):  # 0 / 0
-        return np.asarray((sum_2P / (is_rated_PR @ weight_R)).T)
+        return np.asarray((sum_2P / (is_rated_2PR @ weight_R)).T)
 
 
 def check_weights(

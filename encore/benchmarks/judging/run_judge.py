@@ -37,6 +37,7 @@ from encore.core.config import unused_options
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
+from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set
 from encore.judges import open_judge
@@ -257,7 +258,10 @@ def _rating_notes(rated: RatedPairs, strict: Headline, weights: WeightVector) ->
             f"half; if they count as losses, {strict.name} is {strict.score:.1%}"
         )
     for reason, count in rated.null_reasons.items():
-        yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
+        if reason == DOES_NOT_APPLY:
+            yield f"{count} ratings are not there, because the rule does not apply"
+        else:
+            yield f"{count} ratings are missing: {reason.replace('_', ' ')}"
     if rated.num_partly:
         yield f"{rated.num_partly} pairs lack ratings under some rules; the other rules decide"
     origin = weights_origin(weights)

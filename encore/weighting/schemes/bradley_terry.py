@@ -74,7 +74,8 @@ def labelled_pairs(
 ) -> tuple[PairRatings, dict[str, float | str]]:
     """Return the pairs that a scheme learns from, and their numbers as parameters to report.
 
-    They are the pairs whose two responses every rule rated. With ``options.labels`` they are the
+    They are the pairs whose two responses every rule rated, or does not apply to: there its margin
+    counts as 0. With ``options.labels`` they are the
     first of these by id. Ids that ENCORE makes are hashes of the content, so that is a fair sample.
 
     Raises:
@@ -107,7 +108,7 @@ def weights_of_scores(score_R: _Floats) -> tuple[_Floats, float]:
 
 def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:
     pairs, numbers = labelled_pairs("bradley-terry", evidence, options)
-    weight_R, scale = weights_of_scores(fit_scores(pairs.margin_PR))
+    weight_R, scale = weights_of_scores(fit_scores(pairs.margin_or_zero_PR))
     return weight_R, {"scale": scale, "ridge": RIDGE, **numbers}
 
 

@@ -62,7 +62,7 @@ def fit_shrunk(margin_PR: _Floats, group_P: NDArray[np.intp]) -> tuple[_Floats, 
 
 def _compute(evidence: Evidence, options: SchemeOptions) -> SchemeResult:
     pairs, numbers = labelled_pairs("shrunk", evidence, options)
-    score_R, penalty = fit_shrunk(pairs.margin_PR, pairs.group_P)
+    score_R, penalty = fit_shrunk(pairs.margin_or_zero_PR, pairs.group_P)
     weight_R, scale = weights_of_scores(score_R)
     return weight_R, {"scale": scale, "penalty": penalty, **numbers}
 
