@@ -17,6 +17,7 @@ from encore.data.study import Study
 from encore.reports.figure_drawing import DataTable, Missing
 from encore.reports.provenance import Provenance, provenance_of
 from encore.reports.rules_and_people import rules_and_people
+from encore.reports.rules_that_apply import rules_that_apply
 from encore.warehouse import (
     PairRatings,
     Ratings,
@@ -68,6 +69,7 @@ class Findings:
         sweep: ENCORE's weights over a range of temperatures.
         label_curve: Accuracy of fitted weights by number of labels; None if it was not asked for.
         people: Table of what people and probes say of each rule; None if the study has neither.
+        applicability: Table of how often each rule applies; None if every rule applies everywhere.
         enough: Sentence on how many ratings are enough; None if nothing can be said.
         benchmarks: Benchmark tables of the ratings' study that have rows, by figure name.
         provenance: Origin of the ratings: run, judge, versions.
@@ -82,6 +84,7 @@ class Findings:
     sweep: TauSweep | Missing
     label_curve: LabelCurve | Missing | None = None
     people: DataTable | None
+    applicability: DataTable | None
     enough: str | None
     benchmarks: Mapping[str, BenchmarkTable | Missing]
     provenance: Provenance
@@ -115,8 +118,15 @@ class Findings:
 
     @property
     def num_nulls(self) -> int:
-        """Return the number of null ratings."""
+        """Return the number of null ratings whose rule may apply."""
         return sum(rule.num_unparsed for rule in self.pooled)
+
+    @property
+    def num_not_applicable(self) -> int:
+        """Return the number of null ratings whose rule does not apply."""
+        return sum(
+            row.num_not_applicable for row in self.analysis.applicability if row.source == POOLED
+        )
 
     def source_name(self, source: str) -> str:
         """Return the name of a source in the report; a single source stands for all together."""
@@ -224,6 +234,7 @@ def gather(
         sweep=sweep,
         label_curve=curve,
         people=rules_and_people(opened, titles, pooled),
+        applicability=rules_that_apply(analysis, titles),
         enough=enough,
         benchmarks=_benchmarks(opened.study),
         provenance=provenance,

@@ -72,6 +72,11 @@ class Report:
             "num_pairs": findings.num_pairs,
             "num_ratings": findings.num_ratings,
             "num_nulls": findings.num_nulls,
+            **(
+                {"num_not_applicable": findings.num_not_applicable}
+                if findings.num_not_applicable
+                else {}
+            ),
             "num_shards": findings.analysis.ratings.num_shards,
             "num_missing_shards": findings.analysis.ratings.num_missing_shards,
             "verdicts": [asdict(verdict) for verdict in findings.analysis.verdicts],
