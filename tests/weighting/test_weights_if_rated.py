@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from encore.analysis.analyze import analyze
 from encore.reports.rules_that_apply import rules_that_apply
 from encore.reports.write_report import report
 from encore.weighting.weigh import weights
 from encore.weighting.weights_if_rated import weights_if_rated
+from examples.rbr_applies import applicable_propositions, gold_ratings, weights_table
 from tests.worlds.ratings import rated_pairs, table_of_pairs
 
 
@@ -41,10 +43,10 @@ def test_the_weights_are_those_of_ratings_filled_with_the_most_frequent_one():
     if_rated = weights_if_rated(analysis.rules, num_not_applicable)
     assert if_rated == pytest.approx(weights(filled).weights, abs=1e-12)
     # Any other constant rating lowers the entropy less, so the seldom rule gets less weight.
-    other = filled.to_pandas()
+    with_another = filled.to_pandas()
     is_silent = partial["null_reason"].to_pandas().eq("does_not_apply").to_numpy()
-    other.loc[is_silent, "rating"] = 0.25
-    assert weights(other).weights[2] < if_rated[2]
+    with_another.loc[is_silent, "rating"] = 0.25
+    assert weights(with_another).weights[2] < if_rated[2]
     assert if_rated[2] > weights(partial).weights[2] + 0.05
 
 
@@ -61,6 +63,20 @@ def test_the_page_shows_both_weights_and_counts_no_failure(tmp_path):
     html = (tmp_path / "page.html").read_text()
     assert "Where do the rules apply" in html
     assert f"{partial['rating'].null_count}, no failures" in html
-    plain = report(partial.drop_columns("null_reason"), tmp_path / "plain.html")
-    assert "num_not_applicable" not in plain.as_dict()
-    assert "rules apply" not in (tmp_path / "plain.html").read_text()
+
+
+def test_labels_of_real_propositions_move_weights_less_than_a_constant_rating_would(shared_data):
+    config = yaml.safe_load((shared_data / "rbr-propositions.yaml").read_text())
+    by_type = applicable_propositions(config)
+    # A class mentions no_compliance, which stands for two propositions.
+    assert by_type["comply"] == {
+        *("disallowed_content", "illogical_continuation_of_prompt", "meta_commentary"),
+        *("partially_complies", "requests_information"),
+    }
+    lines = weights_table(gold_ratings(shared_data / "rbr-gold-dev.jsonl.gz", by_type)).splitlines()
+    rows = {cells[1]: cells for cells in ([*map(str.strip, line.split("|"))] for line in lines[2:])}
+    assert len(rows) == 21
+    # 67 of 351 completions are to be a safe refusal.
+    assert rows["disclaimer"][2] == f"{67 / 351:.0%}".replace("%", " %")
+    assert rows["disclaimer"][-2] == "+16 %"
+    assert rows["additional_content"][-2] == "-22 %"
