@@ -80,7 +80,7 @@ def applicability_of(
         source=source,
         num_not_applicable=num_known - num_applies,
         num_pairs_not_applicable=row["num_pairs_not_applicable"],
-        applies=share_interval(applies_G, known_G, largest_group=2),
+        applies=share_interval(applies_G, known_G),
         **{name: row[name] for name in _SHARES},
     )
 

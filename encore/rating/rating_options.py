@@ -142,6 +142,12 @@ class RatingConfig(StageConfig):
         return "predicate" if self.scale is None else "score"
 
     @property
+    def answer_labels(self) -> tuple[str, ...]:
+        """Return `labels`, and last the answer for a rule that does not apply, if there is one."""
+        more = (self.not_applicable,) if self.not_applicable and self.labels else ()
+        return self.labels + more
+
+    @property
     def not_applicable(self) -> str | None:
         """Return the answer for a rule that does not apply; None if the judge has none."""
         return NOT_APPLICABLE[self.decode] if self.ask_applies else None

@@ -418,17 +418,16 @@ def rater_of(
     Raises:
         EncoreError: The judge's context has no room for a prompt.
     """
-    context, not_applicable = judge.identity.max_model_len, config.not_applicable
-    further_labels = (not_applicable,) if not_applicable and config.labels else ()
+    context = judge.identity.max_model_len
     num_scores = len(rule_set.rules) if config.layout == "all-rules" else None
     decoding = Decoding(
         kind=config.decode,
         max_reply_tokens=config.max_reply_tokens + _SCORE_TOKENS * ((num_scores or 1) - 1),
-        labels=config.labels + further_labels,
+        labels=config.answer_labels,
         thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
         num_scores=num_scores,
         questions=config.question_kind,
-        not_applicable=not_applicable,
+        not_applicable=config.not_applicable,
     )
     if judge.tokenizer is not None and decoding.max_reply_tokens >= context:
         raise InputError(

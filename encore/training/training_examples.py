@@ -201,10 +201,8 @@ def _match_ratings(
     target_PSR = target_PSR[row_P]
     num_not_applicable = 0
     if rated.not_applicable_2PR is not None:
-        is_silent_PSR = np.zeros((len(keys), 2, len(rated.rule_ids)), dtype=bool)
-        is_silent_NSR = rated.not_applicable_2PR.transpose(1, 0, 2)
-        is_silent_PSR[row_N[is_in_study_N]] = is_silent_NSR[is_in_study_N]
-        num_not_applicable = int(is_silent_PSR[row_P].sum())
+        is_read_N = np.isin(row_N, row_P)
+        num_not_applicable = int(rated.not_applicable_2PR[:, is_read_N].sum())
     counts = (
         (
             len(keys) - len(rated_rows),

@@ -46,10 +46,12 @@ class Evidence:
     def __post_init__(self) -> None:
         for rule in self.rules:
             if rule.entropy_nats is None:
+                reason = f"none of its {rule.num_unparsed} ratings is a number"
+                if not rule.num_unparsed:
+                    reason = "it applies to no response"
                 raise InputError(
-                    f"rule {rule.rule_id}: none of its {rule.num_unparsed} ratings is a number, so "
-                    "it has no entropy and no weight; leave the rule out of the ratings or rate it "
-                    "again"
+                    f"rule {rule.rule_id}: {reason}, so it has no entropy and no weight; leave the "
+                    "rule out of the ratings or rate it again"
                 )
 
     @property

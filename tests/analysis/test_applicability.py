@@ -144,3 +144,11 @@ def test_the_command_shows_the_shares_and_the_verdict_where_it_applies(tmp_path)
     assert "where it applies (60 %" in " ".join(output.out.split())
     page = json.loads(encore("analyze", path, "--json").out)
     assert page["applicability"][0]["applies_to_both"] == 0.5
+
+
+def test_expected_ratings_apply_where_the_levels_do():
+    expected = table()["rating"].to_pandas().mul(0.9).add(0.01)
+    ratings = table().append_column("expected_rating", pa.array(expected, from_pandas=True))
+    analysis = analyze(ratings, rating="expected")
+    assert analysis.applicability == analyze(ratings).applicability
+    assert [rule.num_unparsed for rule in analysis.rules] == [2, 0]

@@ -54,6 +54,16 @@ def test_a_choice_is_one_of_the_labels(vllm_judge):
     assert all(reply.is_complete and reply.text in TENTHS for reply in choices)
 
 
+def test_the_answer_for_a_rule_that_does_not_apply_is_a_label_like_the_others(vllm_judge):
+    labels = {"expected": (*DIGITS, "N"), "choice": ("n/a", "not on this scale")}
+    expected = Decoding(kind="expected", max_reply_tokens=16, labels=labels["expected"])
+    assert all(len(reply.label_logprobs) == 11 for reply in replies(vllm_judge, expected))
+    choice = Decoding(kind="choice", max_reply_tokens=16, labels=labels["choice"])
+    texts = {reply.text for reply in replies(vllm_judge, choice)}
+    assert texts
+    assert texts <= {*labels["choice"]}
+
+
 def test_of_several_scores_each_is_one_of_the_labels(vllm_judge):
     decoding = Decoding(kind="choice", max_reply_tokens=100, labels=TENTHS, num_scores=3)
     for reply in replies(vllm_judge, decoding, num_conversations=1):

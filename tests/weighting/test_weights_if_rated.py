@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from encore.analysis.analyze import analyze
+from encore.core.errors import InputError
 from encore.reports.rules_that_apply import rules_that_apply
 from encore.reports.write_report import report
 from encore.weighting.weigh import weights
@@ -80,3 +81,14 @@ def test_labels_of_real_propositions_move_weights_less_than_a_constant_rating_wo
     assert rows["disclaimer"][2] == f"{67 / 351:.0%}".replace("%", " %")
     assert rows["disclaimer"][-2] == "+16 %"
     assert rows["additional_content"][-2] == "-22 %"
+
+
+def test_a_rule_that_applies_to_no_response_has_no_weight_and_says_so():
+    partial, _ = world()
+    silent = partial.to_pandas()
+    silent.loc[silent.rule_id == "rule-02", ["rating", "null_reason"]] = [None, "does_not_apply"]
+    with pytest.raises(InputError, match="rule-02: it applies to no response, so it has no entrop"):
+        weights(silent)
+    [verdict] = [row for row in analyze(silent).answers[-1].rows if row.rule_id == "rule-02"]
+    assert verdict.applies == 0
+    assert "it applies to both responses of no pair" in verdict.reason
