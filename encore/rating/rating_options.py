@@ -194,8 +194,8 @@ class RatingConfig(StageConfig):
             )
         if self.ask_applies:
             raise ValueError(
-                f"--ask-applies: a question of --api {self.judge.api} has no answer for a rule that "
-                "does not apply; leave it out"
+                f"--ask-applies: a question of --api {self.judge.api} has no answer for a rule "
+                "that does not apply; leave it out"
             )
         if len(self.labels) > _MAX_LEVELS:
             raise ValueError(

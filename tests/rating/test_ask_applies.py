@@ -12,6 +12,7 @@ from encore.data.rating_runs import null_reasons, run_status
 from encore.judges.base import Decoding, Reply
 from encore.rating.null_watch import NoRatingsError, NullWatch
 from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt
+from encore.rating.rating_options import RatingConfig
 from encore.rating.replies import read_answers, read_reply
 from encore.runs.worker import work_through
 from tests.golden.command_line import encore
@@ -114,6 +115,14 @@ def test_a_scale_may_not_have_the_answer_as_a_label():
     with pytest.raises(ValidationError, match="take another label"):
         config(decode="expected", scale="Y,N", ask_applies=True)
     assert config(decode="expected", scale="Y,N").labels == ("Y", "N")
+
+
+def test_a_decision_model_has_no_such_answer():
+    judge = {"model": "m", "backend": "http", "api": "systemone"}
+    options = {"judge": judge, "decode": "expected"}
+    assert RatingConfig(**options).question_kind == "predicate"
+    with pytest.raises(ValidationError, match="has no answer for a rule that does not apply"):
+        RatingConfig(**options, ask_applies=True)
 
 
 @pytest.mark.parametrize("decode", ["text", "choice"])
