@@ -54,14 +54,14 @@ def untied_interval(
         num_missing = statistics.num_missing_pairs(rule_index) if is_counted else 0
         hits = won + (num_missing if missing_as == "won" else 0)
         return exact_interval(hits, won + lost + num_missing, confidence=confidence)
-    won_G, tied_G, lost_G, missing_G = statistics.outcomes_by_prompt(rule_index)
+    won_G, _, lost_G, missing_G = statistics.outcomes_by_prompt(rule_index)
     if missing_as == "nothing":
         missing_G = np.zeros_like(missing_G)
     return share_interval(
         won_G + (missing_G if missing_as == "won" else 0),
         won_G + lost_G + missing_G,
         confidence=confidence,
-        largest_group=int((won_G + tied_G + lost_G + missing_G).max()),
+        largest_group=int(np.bincount(statistics.pairs.group_P).max()),  # all may be ranked
     )
 
 
