@@ -65,7 +65,7 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         answer_tables,
         comparison_tables,
     )
-    from encore.cli.judge_sentence import judge_sentence
+    from encore.reports.judge_sentence import judge_sentence
     from encore.warehouse import is_rating_table, open_compared_ratings
 
     layout = config.table_layout

@@ -15,6 +15,7 @@ from encore.core.errors import InputError
 from encore.core.number_text import counted, printable, sentence
 from encore.data.study import Study
 from encore.reports.figure_drawing import DataTable, Missing
+from encore.reports.judge_sentence import judge_sentence
 from encore.reports.provenance import Provenance, provenance_of
 from encore.reports.rules_and_people import rules_and_people
 from encore.reports.rules_that_apply import rules_that_apply
@@ -63,6 +64,7 @@ class Findings:
     Attributes:
         label: Name of the ratings' folder or file, never its path.
         titles: Title of each rule by its id, in rule order.
+        judge: What kind of judge it is (`encore.reports.judge_sentence`).
         analysis: Statistics of rules, per source where sources can be told apart.
         pairs: Ratings of every pair, over all sources.
         comparison: Comparison of all weighting schemes on these ratings.
@@ -78,6 +80,7 @@ class Findings:
 
     label: str
     titles: Mapping[str, str]
+    judge: str
     analysis: Analysis
     pairs: PairRatings
     comparison: SchemeComparison | Missing
@@ -228,6 +231,7 @@ def gather(
     return Findings(
         label=printable(label),
         titles=titles,
+        judge=judge_sentence(analysis),
         analysis=analysis,
         pairs=pairs,
         comparison=comparison,

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -170,6 +171,8 @@ def test_the_page_begins_with_the_verdict_on_each_rule(html, findings):
     cells = re.findall(r'data-value="(\d+)">\d+.*?<strong class="chip ([a-z-]+)">', section, re.S)
     assert cells == [(str(row.number), row.verdict.replace(" ", "-")) for row in rows]
     assert {row.number: row.rule_id for row in rows} == dict(enumerate(findings.titles, start=1))
+    assert f"<li>{escape(findings.judge)}</li>" in html
+    assert "they can be told from a coin under" in findings.judge
 
 
 def test_a_bar_has_the_shares_of_each_rules_variance(html, findings):
