@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
 from encore.core.config import StageConfig, keyed_defaults, option
@@ -84,8 +84,10 @@ class RatingConfig(StageConfig):
     judge: JudgeConfig
     rules: str = option("encore-10", examples=["encore-10", "encore-20", "my-rules.toml"])
     """encore-10, encore-20, or the path of your own rule set (TOML)."""
-    shard_size: int = option(1000, ge=1, le=100_000, beside_recipe=True)
-    """Pairs per shard. A shard is one file, which is written when all its replies are there."""
+    shard_size: Annotated[int, Field(ge=1, le=100_000)] | None = option(None, beside_recipe=True)
+    """Pairs per shard. A shard is one file, which is written when all its replies are there.
+    Default: as many as make 20,000 calls of the judge, or 2,000 if it runs here without a GPU. A
+    run that was begun keeps its own."""
     limit: int | None = option(None, ge=1, beside_recipe=True)
     """Pilot: rate only this many pairs, a fair sample by content hash."""
     overlong: Literal["set-aside", "truncate-left"] = option("set-aside")

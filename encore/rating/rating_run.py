@@ -48,6 +48,7 @@ from encore.rating.rating_cost import Comparison, compare_with_plan
 from encore.rating.rating_options import EngineOptions, RatingConfig, RatingRunOptions
 from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
+from encore.rating.shard_plan import default_shard_size, identity_begun
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit
 from encore.runs.identity import run_identity, run_key_of
@@ -388,6 +389,8 @@ def run_over(
     if not judge.is_remote:  # a server is asked when there is something to rate
         judge.check(rater.decoding)
     identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
+    if config.shard_size is None:
+        identity = identity_begun(folder, identity, kind=kind)
     manifest = kind(
         run_key=run_key_of(identity),
         identity=identity,
@@ -474,12 +477,15 @@ def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[st
         questions = prompts.template.facts(
             rules, levels=rater.decoding.labels, per_request=prompts.rules_per_request
         )
+    shard_size = config.shard_size or default_shard_size(
+        rater.judge, prompts_per_pair=prompts.num_prompts_per_pair
+    )
     return run_identity(
         config,
         kind=RatingConfig,
         order=PLAN_ORDER,
         num_pairs=num_pairs,
-        shard_size=config.shard_size,
+        shard_size=shard_size,
         judge=dataclasses.asdict(rater.judge.identity),
         prompt_sha256=prompts.template.digest,
         rules_sha256=prompts.rule_set.digest,

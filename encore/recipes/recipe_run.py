@@ -273,7 +273,9 @@ class _RecipeRun:
             by="rating",
             weights_from=self.study,
             weights_run=run_dir.name,
-            **rating.model_dump(include={"judge", "rules", "shard_size", "max_reply_tokens"}),
+            **rating.model_dump(
+                include={"judge", "rules", "shard_size", "max_reply_tokens"}, exclude_none=True
+            ),
         )
         shards = "judged/*/ratings/*/shard-*"
         before = {*self.study.glob(shards)}
@@ -385,7 +387,8 @@ class _RecipeRun:
 
         recipe = self.recipe
         limit = min(filter(None, (recipe.rating.limit, recipe.score_limit)), default=None)
-        config = ScoringConfig(model=str(model), limit=limit, shard_size=recipe.rating.shard_size)
+        plan = recipe.rating.model_dump(include={"shard_size"}, exclude_none=True)
+        config = ScoringConfig(model=str(model), limit=limit, **plan)
 
         def work(reporter: Reporter) -> ScoreResult:
             """Score the pairs that have no scores. A failed shard is an error."""

@@ -153,7 +153,7 @@ def test_options_beside_a_recipe_are_changes_of_the_recipe(
     judge = recipe.rating.judge
     assert (judge.model, judge.engine_args) == ("./llama-70b", {"tensor_parallel_size": 4})
     assert (recipe.rating.limit, recipe.benchmark.pairs.data) == (200, tmp_path)
-    assert (judge.backend, recipe.rating.shard_size) == ("vllm", 1000)
+    assert (judge.backend, recipe.rating.shard_size) == ("vllm", None)
 
     call(
         *("a=p.jsonl", "b=q.jsonl", "--out", str(tmp_path), "--judge", "j", "--tau", "1"),
@@ -166,7 +166,7 @@ def test_options_beside_a_recipe_are_changes_of_the_recipe(
     assert config.sources == ("a=p.jsonl", "b=q.jsonl")
     assert (config.rating.judge.model, config.weighing.tau) == ("j", 1.0)
 
-    # The demo's shards are of 60 pairs; the command's default of 1,000 is for other runs.
+    # The demo's shards are of 60 pairs; the command's default is for other runs.
     call("--recipe", "demo", "--out", str(tmp_path / "study"), "--backend", "transformers")
     rating = changed(load_recipe("demo"), started[1][1]["changes"]).rating
     assert (rating.shard_size, rating.judge.backend) == (60, "transformers")

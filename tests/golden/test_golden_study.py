@@ -286,7 +286,8 @@ def keys_of_ratings(study: Path, judge: tuple[object, ...]) -> dict[str, str]:
     """Rate one pair in other ways and with a judge behind a server; return the run keys."""
 
     def key_of(*options: object) -> str:
-        rated = encore("rate", study, *options, "--limit", 1, "--json").json
+        plan = ("--limit", 1, "--shard-size", 1000)
+        rated = encore("rate", study, *options, *plan, "--json").json
         return str(rated["run_key"])
 
     keys = {name: key_of(*judge, *options) for name, options in WAYS_OF_RATING.items()}
@@ -303,7 +304,9 @@ def keys_of_questions(folder: Path, judge: tuple[object, ...]) -> dict[str, str]
     labels, pool = folder / "labels.jsonl", folder / "pool.csv"
     labels.write_text("".join(json.dumps(row) + "\n" for row in LABELS))
     pool.write_text(POOL)
-    labelled = encore("labels", folder / "labelled", labels, *judge, "--json").json
+    labelled = encore(
+        *("labels", folder / "labelled", labels, *judge, "--shard-size", 1000, "--json")
+    ).json
     out = ("--output", folder / "importance")
     asked = encore("rules", "rate-importance", pool, *judge, *out, "--json").json
     return {"labels": Path(labelled["table"]).parent.name, "importance": asked["run_key"]}
