@@ -110,6 +110,8 @@ def _refuse_combinations(
 
 
 def _show_result(result: RatingResult, checked: RatingResult | None, *, as_json: bool) -> None:
+    from encore.runs.shard_files import kept_work
+
     report, values, study = result.report, _values(result), result.run_dir.parents[1]
     stop = report.early_stop
     if result.run.how.limits:
@@ -120,10 +122,11 @@ def _show_result(result: RatingResult, checked: RatingResult | None, *, as_json:
     if as_json:
         print_json(values)
     _say_result(result, values)
-    if stop is not None and not stop.is_success:
-        raise StudyIncompleteError(stop.reason)
     if stop is not None:
-        say(stop.reason)
+        ending = f"{stop.reason}; {kept_work(result.run_dir, result.manifest)}"
+        if not stop.is_success:
+            raise StudyIncompleteError(ending)
+        say(ending)
     if checked is None:
         if report.total("num_ratings"):
             say_next("analyze", study)

@@ -41,6 +41,7 @@ from encore.core.terminal import (
     is_verbose,
     print_json,
     say,
+    say_next,
 )
 
 USAGE_ERROR, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -300,7 +301,12 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt as error:
         is_term = isinstance(error, TerminatedError)
         event, exit_code = ("terminated", TERMINATED) if is_term else ("interrupted", INTERRUPTED)
-        _exit(f"{event}; finished work is kept, the same command continues", exit_code=exit_code)
+        kept = "; ".join(getattr(error, "__notes__", ())) or "finished work is kept"
+        _exit(
+            f"{event}; {kept}, the same command continues",
+            exit_code=exit_code,
+            next_command=[*app.name[0].split(), *arguments],
+        )
     except BrokenPipeError:
         for stream in (sys.stdout, sys.stderr):  # `| head` has ended
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -357,9 +363,11 @@ def _naming_missing_extras(app: App, arguments: Sequence[str]) -> Iterator[None]
         raise EncoreError(missing_package(called, module)) from error
 
 
-def _exit(message: str, *, exit_code: int) -> NoReturn:
+def _exit(message: str, *, exit_code: int, next_command: Sequence[str] = ()) -> NoReturn:
     console.quiet = False
     fail(message)
+    if next_command:
+        say_next(*next_command[1:], program=next_command[0])
     if is_json_due.get():
         print_json({"error": {"message": message, "exit_code": exit_code}})
     sys.exit(exit_code)

@@ -6,7 +6,7 @@ Long work is done shard by shard (`encore.runs.worker`). A run's folder holds:
     shard-00003.<digest>.parquet    the rows of one shard
     took-00003.json                 the cost of a shard (calls, tokens, seconds) and its counts
     failed-00003.json               the error of the last failed attempt at a shard
-    replies-00003.jsonl             replies of a server to a shard that is not finished
+    replies-00003.jsonl             replies to a shard that is not finished
     checked.json                    shards whose values were checked (`encore.runs.checked_shards`)
     locks/                          locks of the shards at work
 
@@ -41,6 +41,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError
 from encore.core.files import file_sha256, publish, remove_file, temporary_path, write_json
+from encore.core.number_text import counted
 from encore.core.versions import package_versions
 from encore.runs.checked_shards import CheckedFooters, read_checked, record_checked
 from encore.runs.manifest import (
@@ -259,6 +260,18 @@ def record_failure(run_dir: Path, shard: Shard, error: BaseException) -> None:
 def journal_path(run_dir: Path, index: int) -> Path:
     """Return the file that keeps the replies to a shard until the shard is written."""
     return run_dir / f"replies-{index:05d}.jsonl"
+
+
+def kept_work(run_dir: Path, manifest: RunManifest) -> str:
+    """Return what a later call finds: the number of finished shards, and of replies to others."""
+    num_done = len(ShardListing(run_dir).indices())
+    kept = f"{num_done:,} of {counted(len(manifest.shards), 'shard')}"
+    journals = [*run_dir.glob("replies-*.jsonl")]
+    if num_replies := sum(path.read_bytes().count(b"\n") for path in journals):
+        replies = "1 reply" if num_replies == 1 else f"{num_replies:,} replies"
+        shards = "an unfinished shard" if len(journals) == 1 else f"{len(journals)} unfinished ones"
+        kept += f" and {replies} of {shards}"
+    return f"{kept} are kept"
 
 
 def _cost_path(run_dir: Path, index: int) -> Path:

@@ -293,23 +293,27 @@ def work_through(job: Job, *, reporter: Reporter = SILENT) -> RunReport:
     Raises:
         InputError: The job names a shard that the plan does not have.
         Exception: An error that every shard would meet.
-        KeyboardInterrupt: After the shards at work were interrupted. Finished shards are kept.
+        KeyboardInterrupt: After the shards at work were interrupted. Its note says what is kept.
     """
-    progress, pending, num_workers = begin(job, reporter=reporter)
-    announced: list[Shard] = []
-    while open_shards := job.open_shards(pending):
-        open_indices = {shard.index for shard in open_shards}
-        closed = [shard for shard in pending if shard.index not in open_indices]
-        unfinished = _try_once(progress, open_shards, num_workers=num_workers)
-        pending = sorted([*unfinished, *closed], key=attrgetter("index"))
-        retried = job.open_shards(unfinished)
-        busy = [shard for shard in retried if shard.index not in progress.put_back]
-        if busy and busy != announced:
-            indices = ", ".join(str(shard.index) for shard in busy)
-            logger.warning("waiting for another process that works on shards %s", indices)
-            announced = busy
-        if retried:
-            time.sleep(_BUSY_POLL_SECONDS)
+    try:
+        progress, pending, num_workers = begin(job, reporter=reporter)
+        announced: list[Shard] = []
+        while open_shards := job.open_shards(pending):
+            open_indices = {shard.index for shard in open_shards}
+            closed = [shard for shard in pending if shard.index not in open_indices]
+            unfinished = _try_once(progress, open_shards, num_workers=num_workers)
+            pending = sorted([*unfinished, *closed], key=attrgetter("index"))
+            retried = job.open_shards(unfinished)
+            busy = [shard for shard in retried if shard.index not in progress.put_back]
+            if busy and busy != announced:
+                indices = ", ".join(str(shard.index) for shard in busy)
+                logger.warning("waiting for another process that works on shards %s", indices)
+                announced = busy
+            if retried:
+                time.sleep(_BUSY_POLL_SECONDS)
+    except KeyboardInterrupt as error:
+        error.add_note(runs.kept_work(job.run_dir, job.manifest))
+        raise
     runs.record_checked_shards(job.run_dir, job.manifest, progress.outcomes)
     return progress.report
 

@@ -183,8 +183,10 @@ def test_a_call_that_ends_in_the_middle_of_a_shard_wastes_no_reply(study, error,
     judge = breaking(error, after=270)  # 70 replies of the second shard of 200
     run = opened(study, judge)
     if isinstance(error, KeyboardInterrupt):
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as caught:
             work_through(run.job())
+        kept = "1 of 3 shards and 70 replies of an unfinished shard are kept"
+        assert caught.value.__notes__ == [kept]
     else:
         assert work_through(run.job()).summary == "2 rated, 0 reused, 1 failed"
     assert (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,10 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.rating_runs import list_runs, run_status
+from encore.demo import JUDGE_PATH
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import rate
-from tests.signals import start_and_kill
+from tests.signals import encore_process, start_and_kill
+from tests.worlds.servers import wait_until
 from tests.worlds.studies import numbered_pairs, study_of
 
 PAIRS_PER_SHARD = 2
@@ -74,3 +78,41 @@ def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
     config = JudgeConfig(model=str(tiny_judge), backend=backend)
     rate(undisturbed, RatingConfig(judge=config, shard_size=PAIRS_PER_SHARD))
     assert all_ratings(killed).equals(all_ratings(undisturbed))
+
+
+@pytest.mark.services
+def test_a_killed_shard_of_a_local_judge_is_continued_in_its_middle(tmp_path):
+    """At least 100 of 200 prompts are answered when it is killed; these are not asked again.
+
+    The second call is terminated, and its last lines say what is kept. The third one finishes.
+    """
+    study = study_of(numbered_pairs(10), tmp_path / "study")
+    options = ["rate", study, "--judge", JUDGE_PATH, "--backend", "transformers"]
+    command = [sys.executable, "-m", "encore.cli", *map(str, options)]
+
+    def num_kept() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in study.glob("ratings/*/replies-*"))
+
+    start_and_kill(
+        command,
+        ENVIRONMENT,
+        progress=lambda: num_kept() >= 100,
+        rng=random.Random(7),
+        latest_seconds=0.3,
+    )
+    num_killed = num_kept()
+    assert 100 <= num_killed < 200
+    with encore_process(*options) as process:
+        wait_until(lambda: num_kept() > num_killed, seconds=60, pause_seconds=0.01)
+        process.terminate()
+        *_, stopped, following = process.communicate()[1].splitlines()
+    assert process.returncode == 143
+    assert num_killed < num_kept() < 200
+    kept = f"0 of 1 shard and {num_kept()} replies of an unfinished shard are kept"
+    assert stopped == f"error: terminated; {kept}, the same command continues"
+    assert following == shlex.join(["next:", "encore", *map(str, options)])
+    num_stopped = num_kept()
+    finished = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True)
+    values = json.loads(finished.stdout)
+    assert values["num_kept"] == num_stopped
+    assert values["plan"]["num_calls"]["actual"] == 200 - num_stopped
