@@ -230,7 +230,7 @@ def _say_thinking(report: RunReport) -> None:
     """Say how many tokens the judge's thinking took in this call, if it thought."""
     estimated = report.computed("estimated_thinking_tokens")
     if num_thinking := estimated or report.computed("thinking_tokens"):
-        origin = "estimated from the share of characters" if estimated else "as the server says"
+        origin = "estimated from the share of characters" if estimated else "counted"
         say(
             f"thinking took {num_thinking:,} of {report.computed('output_tokens'):,} output tokens "
             f"({origin})"

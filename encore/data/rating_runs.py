@@ -84,6 +84,8 @@ class RatingManifest(JudgedManifest):
         """Return the layout, the decoding and the like, where they differ from the paper's."""
         settings = self.settings
         thinking = "thinking left out" if settings.get("strip_thinking") else None
+        if num_tokens := settings.get("think_tokens"):
+            thinking = f"thinks for {num_tokens:,} tokens"
         applies = "asks if rules apply" if settings.get("ask_applies") else None
         deviations = (settings.get("layout"), settings.get("decode"), thinking, applies)
         return tuple(deviation for deviation in deviations if deviation)

@@ -20,6 +20,10 @@ ProgressHook = Callable[[int], None]
 Prompt = Sequence[int] | str
 
 
+#: Tokens to keep free for the mark that closes a judge's thinking, and the blank line after it.
+_MARK_TOKENS = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
     """Way in which a judge answers.
@@ -37,6 +41,9 @@ class Decoding:
             or false, a score has a level for each label. None for a prompt that is a text.
         not_applicable: Answer for a rule that does not apply; for choice and expected it is the
             last of ``labels``, and no part of the scale. None if there is none.
+        think_tokens: Largest number of tokens of the thinking before the answer, which are two
+            steps (`encore.judges.thinking`); None for one step.
+        stop: Text at whose end the reply ends, which then has its token ids; empty for none.
     """
 
     kind: Decode = "text"
@@ -46,6 +53,8 @@ class Decoding:
     num_scores: int | None = None
     questions: Literal["predicate", "score"] | None = None
     not_applicable: str | None = None
+    think_tokens: int | None = None
+    stop: str = ""
 
     @property
     def scale(self) -> tuple[str, ...]:
@@ -53,9 +62,19 @@ class Decoding:
         return tuple(label for label in self.labels if label != self.not_applicable)
 
     @property
-    def max_new_tokens(self) -> int:
-        """Number of tokens of the context to keep free for the reply."""
+    def max_answer_tokens(self) -> int:
+        """Largest number of tokens of the answer alone, in the step that asks for it."""
         return 1 if self.kind == "expected" else self.max_reply_tokens
+
+    @property
+    def max_thinking_tokens(self) -> int:
+        """Largest number of tokens of the thinking, with its closing mark."""
+        return 0 if self.think_tokens is None else self.think_tokens + _MARK_TOKENS
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Number of tokens of the context to keep free for the thinking and the answer."""
+        return self.max_thinking_tokens + self.max_answer_tokens
 
     def most_likely(self, logprobs: Sequence[float]) -> int:
         """Return the position of the most likely label.
@@ -95,7 +114,7 @@ class Usage(NamedTuple):
         prompt_tokens: Tokens of the prompt.
         cached_tokens: Tokens of the prompt that were not computed again.
         output_tokens: Tokens of the reply, with the judge's thinking.
-        thinking_tokens: Tokens of the thinking, if the server counts them.
+        thinking_tokens: Tokens of the thinking, if they are counted.
     """
 
     prompt_tokens: int = 0
@@ -148,6 +167,7 @@ class Reply:
         num_calls: Number of answers that the usage counts.
         answered_by: Name of the model that the server says has answered; empty if it says none.
         remarks: Remarks to count, such as `USAGE_ESTIMATED`; a space separates an unknown word.
+        token_ids: What the judge wrote, for decodings with a ``stop`` alone.
     """
 
     text: str
@@ -159,6 +179,7 @@ class Reply:
     num_calls: int = field(default=1, compare=False)
     answered_by: str = field(default="", compare=False)
     remarks: tuple[str, ...] = field(default=(), compare=False)
+    token_ids: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Make the text storable, whatever judge or file it comes from."""

@@ -14,7 +14,7 @@ import math
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from encore.judges.base import (
     Reply,
     ReplyHook,
     ignore_reply,
+    total_usage,
 )
 from encore.judges.failed_prompts import PromptCounts, set_aside_reply, with_cost
 from encore.judges.http_protocol import (
@@ -44,10 +45,17 @@ from encore.judges.http_protocol import (
     ServerAwayError,
     UnreadableAnswerError,
 )
-from encore.judges.http_servers import HttpServers
+from encore.judges.http_servers import HttpServers, in_tasks
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.served_model import ServedModel
 from encore.judges.server_options import ServerOptions
+from encore.judges.thinking import (
+    NO_THINKING,
+    after_thinking,
+    closing_mark,
+    thinking_step,
+    thoughts_of,
+)
 from encore.judges.token_usage import LearnedTokens, RequestSize, checked_usage, request_size
 
 logger = logging.getLogger(__name__)
@@ -69,6 +77,8 @@ _FIELDS_WITHOUT_EFFECT = frozenset(
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
+#: Tokens of thinking in a test question.
+_PROBE_THINKING = 16
 _TOKENIZER = ModelFinder(name="tokenizer", error=JudgeUnavailableError)
 
 
@@ -180,6 +190,8 @@ class HttpJudge:
         if kind == "choice":
             num_tokens = 16 * (decoding.num_scores or 1)
             probe = replace(decoding, labels=_PROBE_LABELS, max_reply_tokens=num_tokens)
+        if decoding.think_tokens is not None:
+            probe = replace(probe, think_tokens=min(_PROBE_THINKING, decoding.think_tokens))
         self.start()
         is_choice = kind == "choice" and self.tokenizer is None and not probe.num_scores
         fields = CHOICE_FIELDS if is_choice else CHOICE_FIELDS[:1]
@@ -203,12 +215,17 @@ class HttpJudge:
         except EncoreError as error:
             advice = f"; --decode text asks for less than {kind}" if kind != "text" else ""
             return JudgeUnavailableError(f"{error}{advice}")
+        answer = reply.text
+        if probe.think_tokens is not None:
+            _, mark, answer = answer.rpartition(closing_mark(probe))
+            if not mark:
+                return self._model.refusal(NO_THINKING)
         pattern = probe.scores_pattern if probe.num_scores else "|".join(_PROBE_LABELS)
-        text, pattern = ("".join(part.split()) for part in (reply.text, pattern))
+        text, pattern = ("".join(part.split()) for part in (answer, pattern))
         if kind == "choice" and not re.fullmatch(pattern, text):
             return self._model.refusal(
                 f"ignores the choice of answers that it is given (as {' or '.join(CHOICE_FIELDS)}) "
-                f"and says {reply.text[:40]!r}; give --decode text"
+                f"and says {answer[:40]!r}; give --decode text"
             )
         if field != CHOICE_FIELDS[0]:
             logger.warning("judge %s: %s holds it to the scale", self.config.model, field)
@@ -293,7 +310,7 @@ class HttpJudge:
         on_progress(0)
         try:
             num_tasks = min(len(prompts), self.how.concurrency * self.num_engines)
-            servers.run(_in_tasks(send_requests, num_tasks), on_tick=report)
+            servers.run(in_tasks(send_requests, num_tasks), on_tick=report)
         finally:
             pass_replies_on()
         return [replies[index] for index in range(len(prompts))]
@@ -412,6 +429,25 @@ class HttpJudge:
     async def _reply_to_batch(
         self, request: Request, *, max_answers: int = MAX_ANSWERS
     ) -> list[Reply]:
+        """Ask the prompts of one request, and return their replies.
+
+        With a tokenizer, a judge that thinks has two requests: its thinking, then its answer.
+        """
+        tokenizer, decoding = self.tokenizer, request.decoding
+        if tokenizer is None or decoding.think_tokens is None:
+            return await self._reply_in_one_step(request, max_answers=max_answers)
+        first_step = request._replace(decoding=thinking_step(decoding))
+        replies = await self._reply_in_one_step(first_step, max_answers=max_answers)
+        thoughts = thoughts_of(tokenizer, request.prompts, replies, decoding)
+        second_step = request._replace(prompts=[thought.prompt for thought in thoughts])
+        try:
+            answers = await self._reply_in_one_step(second_step, max_answers=max_answers)
+        except PromptFailedError as error:  # the thinking was paid for
+            error.add_cost(total_usage(reply.usage for reply in replies), len(replies))
+            raise
+        return [*map(after_thinking, thoughts, answers)]
+
+    async def _reply_in_one_step(self, request: Request, *, max_answers: int) -> list[Reply]:
         """Send the prompts of one request, and return their replies (`_ask`)."""
         prompts, decoding, model = request.prompts, request.decoding, self.config.model
         read: Callable[..., list[Reply]]
@@ -474,13 +510,3 @@ class HttpJudge:
                     self._learned_tokens.add(replies[0].usage, size)
                 return with_cost(replies, cost)
         raise cost
-
-
-async def _in_tasks(work: Callable[[], Coroutine[Any, Any, None]], num_tasks: int) -> None:
-    """Do some work in several tasks until each has ended, or one fails."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(num_tasks):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
-        raise errors.exceptions[0] from None

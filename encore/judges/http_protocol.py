@@ -131,6 +131,8 @@ def chat_request(
     messages = [{"role": "user", "content": message}]
     body = {"model": model, "messages": messages, "temperature": 0}
     body["max_completion_tokens"] = decoding.max_new_tokens
+    if decoding.think_tokens is not None:  # one request: the server ends the thinking
+        body["thinking_token_budget"] = decoding.think_tokens
     if decoding.kind == "expected":
         body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
     if decoding.kind == "choice" and decoding.num_scores:  # vLLM has this option and services too
@@ -166,7 +168,7 @@ def completions_request(
         "model": model,
         "prompt": [list(token_ids) for token_ids in prompts],
         "temperature": 0,
-        "max_tokens": decoding.max_new_tokens,
+        "max_tokens": decoding.max_answer_tokens,
         "repetition_penalty": 1,
         "presence_penalty": 0,
         "frequency_penalty": 0,
@@ -174,6 +176,8 @@ def completions_request(
     if decoding.kind == "expected":
         body |= {"logprobs": 1, "logprob_token_ids": list(label_ids)}
         body["return_tokens_as_token_ids"] = True
+    if decoding.stop:  # a mark may be a special token
+        body |= {"stop": [decoding.stop], "skip_special_tokens": False, "return_token_ids": True}
     return body | _choice_options(decoding)
 
 
@@ -217,6 +221,7 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
         message, end = choice["message"], choice.get("finish_reason")
         meaning = _meaning_of_end(choice)
         text, refusal = _text_of(message.get("content")), _text_of(message.get("refusal"))
+        thinking = _text_of(message.get("reasoning") or message.get("reasoning_content"))
         if decoding.kind == "choice" and not decoding.num_scores:
             text = _label_within(text)
         usage, remarks = usage_of(answer, size, text=refusal or text)
@@ -226,8 +231,11 @@ def read_chat(answer: Any, *, decoding: Decoding, size: RequestSize | None = Non
         if reason is None and decoding.kind == "expected":
             logprobs = _label_logprobs(_logprobs(choice)["content"][0]["top_logprobs"], decoding)
             return [label_reply(decoding, logprobs, **fields)]
-        if reason is None and not text.strip():  # for example because reasoning reached the limit
-            reason = "empty_reply"
+        if reason is None and not text.strip():
+            text = thinking
+            reason = "only_thinking" if thinking.strip() else "empty_reply"
+        elif thinking and decoding.thinking_marks is not None:
+            text = f"{thinking}{decoding.thinking_marks[1]}{text}"
         is_complete = meaning != "cut_off"
         return [Reply(text=refusal or text, is_complete=is_complete, null_reason=reason, **fields)]
     except FORM_ERRORS as error:
@@ -369,6 +377,8 @@ def read_completions(
                 replies.append(label_reply(decoding, logprobs, **fields))
                 continue
             is_complete, reason = meaning != "cut_off", _REASON_OF_END.get(meaning)
+            if decoding.stop:
+                fields["token_ids"] = tuple(map(int, choice["token_ids"]))
             replies.append(Reply(text=text, is_complete=is_complete, null_reason=reason, **fields))
     except FORM_ERRORS as error:
         raise unreadable(answer, error) from None

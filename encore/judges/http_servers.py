@@ -414,3 +414,13 @@ class HttpServers:
 def _preference(session: str, url: str) -> bytes:
     """Return how much a session prefers a server: the largest digest wins (rendezvous hashing)."""
     return hashlib.blake2b(f"{session}\n{url}".encode(), digest_size=8).digest()
+
+
+async def in_tasks(work: Callable[[], Coroutine[Any, Any, None]], num_tasks: int) -> None:
+    """Do some work in several tasks until each has ended, or one fails."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(num_tasks):
+                group.create_task(work())
+    except BaseExceptionGroup as errors:  # the first error cancelled the other tasks
+        raise errors.exceptions[0] from None

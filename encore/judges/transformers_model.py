@@ -10,6 +10,7 @@ from encore.core.transformers_loading import load_weights
 from encore.judges.base import Decoding, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
+from encore.judges.thinking import Thought, after_thinking, thinking_step, thoughts_of
 
 _BATCH = 16
 
@@ -66,8 +67,19 @@ class TransformersJudge(LocalJudge):
         answer = self._label_batch if decoding.kind == "expected" else self._generate_batch
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            replies = answer([prompts[index] for index in batch], decoding)
+            batch_prompts = [prompts[index] for index in batch]
+            thoughts = self._think(batch_prompts, decoding)
+            replies = answer([thought.prompt for thought in thoughts] or batch_prompts, decoding)
+            if thoughts:
+                replies = [*map(after_thinking, thoughts, replies)]
             yield dict(zip(batch, replies, strict=True))
+
+    def _think(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Thought]:
+        """Return the thinking about each prompt; empty if the answer is the only step."""
+        if decoding.think_tokens is None:
+            return []
+        replies = self._generate_batch(prompts, thinking_step(decoding))
+        return thoughts_of(self.tokenizer, prompts, replies, decoding)
 
     def _padded(self, prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Any]:
         """Pad prompts on the left, so that the last token of each is in the last column."""
@@ -99,7 +111,7 @@ class TransformersJudge(LocalJudge):
         ]
 
     def _generate_batch(self, prompts: Sequence[Sequence[int]], decoding: Decoding) -> list[Reply]:
-        """Return the replies of decoding ``text``."""
+        """Return the replies of decoding ``text``, or those up to a stop."""
         import torch
         from transformers import GenerationConfig
 
@@ -117,14 +129,24 @@ class TransformersJudge(LocalJudge):
                     do_sample=False,
                     pad_token_id=end_ids[0],
                     eos_token_id=end_ids,
+                    stop_strings=[decoding.stop] if decoding.stop else None,
                 ),
+                tokenizer=hf_tokenizer,
             )
         replies = []
         for prompt, row in zip(prompts, output, strict=True):
             token_ids = row[batch["input_ids"].shape[1] :].tolist()
             stop = next((i for i, token_id in enumerate(token_ids) if token_id in end_ids), None)
             text = hf_tokenizer.decode(token_ids[:stop], skip_special_tokens=True)
-            num_written = len(token_ids) if stop is None else stop + 1
-            usage = Usage(prompt_tokens=len(prompt), output_tokens=num_written)
-            replies.append(Reply(text=text, is_complete=stop is not None, usage=usage))
+            written_ids = token_ids if stop is None else token_ids[: stop + 1]
+            if decoding.stop and decoding.stop in hf_tokenizer.decode(token_ids[:stop]):
+                written_ids = token_ids[:stop]  # what follows a stop fills the row
+            replies.append(
+                Reply(
+                    text=text,
+                    is_complete=stop is not None,
+                    usage=Usage(prompt_tokens=len(prompt), output_tokens=len(written_ids)),
+                    token_ids=tuple(written_ids) if decoding.stop else (),
+                )
+            )
         return replies

@@ -9,6 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from encore.core.errors import JudgeUnavailableError, did_you_mean
@@ -18,6 +19,7 @@ from encore.core.transformers_loading import loading_errors
 from encore.judges.base import Decoding, Reply, Usage, label_reply
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
+from encore.judges.thinking import Thought, after_thinking, thinking_step, thought_of
 
 logger = logging.getLogger(__name__)
 
@@ -121,12 +123,27 @@ class VllmJudge(LocalJudge):
         from vllm.inputs import TokensPrompt
 
         engine, sampling = self._engine.llm_engine, self._sampling(decoding)
+        first_step = decoding if decoding.think_tokens is None else thinking_step(decoding)
+        first_sampling, thoughts = self._sampling(first_step), dict[int, Thought]()
         for index, ids in enumerate(prompts):
-            engine.add_request(str(index), TokensPrompt(prompt_token_ids=list(ids)), sampling)
+            engine.add_request(str(index), TokensPrompt(prompt_token_ids=list(ids)), first_sampling)
         while engine.has_unfinished_requests():
-            finished = [output for output in engine.step() if output.finished]
-            if finished:
-                yield {int(o.request_id): self._read(o, decoding) for o in finished}
+            replies: dict[int, Reply] = {}
+            for output in filter(attrgetter("finished"), engine.step()):
+                index = int(output.request_id.partition("-")[0])
+                if first_step is decoding:
+                    replies[index] = self._read(output, decoding)
+                elif index in thoughts:
+                    replies[index] = after_thinking(thoughts[index], self._read(output, decoding))
+                else:
+                    reply = self._read(output, first_step)
+                    thought = thought_of(self.tokenizer, prompts[index], reply, decoding)
+                    thoughts[index] = thought
+                    engine.add_request(
+                        f"{index}-answer", TokensPrompt(prompt_token_ids=thought.prompt), sampling
+                    )
+            if replies:
+                yield replies
 
     def _sampling(self, decoding: Decoding) -> Any:
         """Return vLLM's sampling parameters for a decoding."""
@@ -135,9 +152,11 @@ class VllmJudge(LocalJudge):
 
         options: dict[str, Any] = {
             "temperature": 0.0,
-            "max_tokens": decoding.max_new_tokens,
+            "max_tokens": decoding.max_answer_tokens,
             "output_kind": RequestOutputKind.FINAL_ONLY,
         }
+        if decoding.stop:  # a mark may be a special token
+            options |= {"stop": [decoding.stop], "skip_special_tokens": False}
         if decoding.kind == "choice" and decoding.num_scores:
             options["structured_outputs"] = StructuredOutputsParams(regex=decoding.scores_pattern)
         elif decoding.kind == "choice":
@@ -159,7 +178,10 @@ class VllmJudge(LocalJudge):
             logprobs = [completion.logprobs[0][token_id].logprob for token_id in label_ids]
             return label_reply(decoding, logprobs, usage)
         is_complete = completion.finish_reason == "stop"
-        return Reply(text=completion.text, is_complete=is_complete, usage=usage)
+        token_ids = tuple(completion.token_ids) if decoding.stop else ()
+        return Reply(
+            text=completion.text, is_complete=is_complete, usage=usage, token_ids=token_ids
+        )
 
     def _load(self) -> Any:
         _set_engine_environment(num_devices=self.num_devices)

@@ -25,6 +25,9 @@ _REMEDIES = {
         [*RETRIED_REASONS, "refusal"],
         "use another judge, or a service that filters less and answers",
     ),
+    "only_thinking": "the server's reasoning parser took the whole reply for thinking "
+    "(reasoning_content): give more --max-reply-tokens, or --chat-template-arg "
+    "enable_thinking=false if the judge need not think",
     "prompt_too_long": "give more --max-model-len, or --overlong truncate-left",
     "reply_cut_off": "give more --max-reply-tokens, --strip-thinking think if the judge thinks "
     "first, or --decode choice",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +78,7 @@ def count_tokens(
     The counts are exact if all pairs are counted. The first pair's prompts fill the cache with the
     text that all pairs share, so this text counts once. A sample gives slightly too many computed
     tokens (2 % for 200 of HH's 1,500 pairs), because more pairs share more beginnings. Output
-    tokens are those of a usual reply.
+    tokens are those of a usual reply, after as much thinking as is allowed.
 
     Args:
         prompts: Maker of the run's prompts.
@@ -99,6 +99,11 @@ def count_tokens(
             ids = np.asarray(prompt, dtype=np.uint32)
             num_computed = _num_computed(ids, block_size, cached_blocks)
             count_P3[prompt_index // per_pair] += (1, len(ids), num_computed)
+            if decoding.think_tokens is not None:  # a second step reads prompt and thinking
+                thinking_ids = np.zeros(decoding.max_thinking_tokens, dtype=np.uint32)
+                ids = np.concatenate([ids, thinking_ids])
+                num_computed = _num_computed(ids, block_size, cached_blocks)
+                count_P3[prompt_index // per_pair] += (0, len(ids), num_computed)
     # The first pair counts once; the others stand for all pairs but the first.
     factor = (num_pairs - 1) / max(pairs.num_rows - 1, 1)
     totals = np.rint(count_P3[0] + factor * count_P3[1:].sum(axis=0))
@@ -194,6 +199,9 @@ def _usual_output(tokenizer: ChatTokenizer, decoding: Decoding) -> float:
 
     A judge that thinks may write as many as it is allowed.
     """
+    if decoding.think_tokens is not None:
+        one_step = replace(decoding, think_tokens=None, thinking_marks=None)
+        return decoding.think_tokens + _usual_output(tokenizer, one_step)
     if decoding.thinking_marks is not None:
         return float(decoding.max_reply_tokens)
     if decoding.kind == "expected":

@@ -124,6 +124,9 @@ class RatingConfig(StageConfig):
     """Leave out what a judge thinks before its rating: think removes what stands between <think>
     and </think>, also where only </think> is in the reply. Two marks of another form are separated
     by a comma."""
+    think_tokens: Annotated[int, Field(ge=1, le=MAX_THINKING_REPLY_TOKENS)] | None = option(None)
+    """Have a judge that thinks answer in two steps: it thinks until its closing mark (that of
+    --strip-thinking, else </think>) or for so many tokens, and then answers as --decode says."""
 
     ask_applies: bool = option(False)
     """Let the judge answer n/a where a rule does not apply to a response. Such a rating is null,
@@ -158,9 +161,28 @@ class RatingConfig(StageConfig):
     def _scale_is_used(self) -> Self:
         if self.scale is not None and self.decode == "text":
             raise ValueError("--scale belongs to --decode choice or expected")
-        if self.strip_thinking is not None and self.decode != "text":
+        is_one_step = self.think_tokens is None
+        if self.strip_thinking is not None and self.decode != "text" and is_one_step:
             raise ValueError(
-                f"--strip-thinking belongs to --decode text: with {self.decode} no judge can think"
+                f"--strip-thinking with --decode {self.decode} leaves the judge no room to think: "
+                "give --think-tokens, e.g. 1000, for the thinking before the answer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_answer_after_its_thinking(self) -> Self:
+        if self.think_tokens is None:
+            return self
+        if self.question_kind is not None:
+            raise ValueError(
+                f"--think-tokens with --api {self.judge.api}: a decision model writes nothing; "
+                "leave it out"
+            )
+        is_http = getattr(self.judge, "backend", None) == "http"
+        if is_http and self.judge.tokenizer is None and self.decode == "expected":
+            raise ValueError(
+                "--think-tokens with --decode expected needs a judge whose tokens are known here: "
+                "give --tokenizer, if the server is vLLM, or --decode choice"
             )
         return self
 

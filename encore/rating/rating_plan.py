@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from encore.core.config import part_of
 from encore.core.errors import EncoreError, InputError
+from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
@@ -164,12 +165,15 @@ def _money_from_bytes(run: RatingRun, config: PlanRateConfig) -> list[float]:
     num_bytes = factor * count_prompt_bytes(prompts, run.pairs)
     num_calls = num_pairs * prompts.num_prompts_per_pair
     price_input, price_output = (price or 0.0 for price in _token_prices(config))
-    max_reply_tokens = run.rater.decoding.max_new_tokens
+    decoding = run.rater.decoding
+    max_answer_tokens, thinking_tokens = decoding.max_answer_tokens, decoding.think_tokens or 0
     return [
         1e-6
         * (
             price_input * num_bytes / bytes_per_token
-            + price_output * num_calls * min(reply_tokens or max_reply_tokens, max_reply_tokens)
+            + price_output
+            * num_calls
+            * (thinking_tokens + min(reply_tokens or max_answer_tokens, max_answer_tokens))
         )
         for bytes_per_token, reply_tokens in zip(_BYTES_PER_TOKEN, _REPLY_TOKENS, strict=True)
     ]
@@ -266,6 +270,12 @@ def _notes(run: RatingRun, config: PlanRateConfig, pilot: Pilot | None) -> list[
         notes.append(f"the money is without {missing} tokens: give --price-{missing}")
     elif config.price_input is None and config.price_gpu_hour is None:
         notes.append("no money: give --price-gpu-hour, or --price-input and --price-output")
+    if config.think_tokens is not None and not pilot:
+        num_calls = (config.pairs or run.pairs.num_rows) * run.rater.prompts.num_prompts_per_pair
+        notes.append(
+            f"up to {amount(num_calls * config.think_tokens)} of the output tokens are thinking, "
+            f"{config.think_tokens:,} a call; --calibrate PAIRS measures them"
+        )
     return notes
 
 

@@ -168,15 +168,16 @@ class RatingRun:
 
     def _spending_limit(self) -> SpendingLimit | None:
         """Return the limit of what requests may cost; None if their tokens alone do not tell."""
-        how = self.how
+        how, decoding = self.how, self.rater.decoding
         if how.budget is None or how.price_input is None or how.price_gpu_hour:
             return None
         return SpendingLimit(
             limit=how.budget,
             price_input=how.price_input,
             price_output=how.price_output or 0.0,
-            max_reply_tokens=self.rater.decoding.max_new_tokens,
+            max_reply_tokens=decoding.max_new_tokens,
             num_questions=self.rater.prompts.rules_per_prompt if self.config.judge.api else 1,
+            max_read_again=0 if self.judge.tokenizer is None else decoding.max_thinking_tokens,
         )
 
     def _compute(
@@ -423,19 +424,24 @@ def rater_of(
     """
     context = judge.identity.max_model_len
     num_scores = len(rule_set.rules) if config.layout == "all-rules" else None
+    has_marks = config.strip_thinking is not None or config.think_tokens is not None
     decoding = Decoding(
         kind=config.decode,
         max_reply_tokens=config.max_reply_tokens + _SCORE_TOKENS * ((num_scores or 1) - 1),
         labels=config.answer_labels,
-        thinking_marks=thinking_marks_of(config.strip_thinking) if config.strip_thinking else None,
+        thinking_marks=thinking_marks_of(config.strip_thinking or "think") if has_marks else None,
         num_scores=num_scores,
         questions=config.question_kind,
+        think_tokens=config.think_tokens,
         not_applicable=config.not_applicable,
     )
-    if judge.tokenizer is not None and decoding.max_reply_tokens >= context:
+    num_tokens = max(decoding.max_reply_tokens, decoding.max_new_tokens)
+    if judge.tokenizer is not None and num_tokens >= context:
+        thinking = "" if config.think_tokens is None else f", think_tokens {config.think_tokens}"
         raise InputError(
-            f"max_reply_tokens {decoding.max_reply_tokens}: the judge's context of {context} "
-            "tokens leaves no room for a prompt; give fewer reply tokens or a larger context"
+            f"max_reply_tokens {decoding.max_reply_tokens}{thinking}: the judge's context of "
+            f"{context} tokens leaves no room for a prompt; give fewer reply tokens or a larger "
+            "context"
         )
     prompts = PromptMaker(
         template=_template_of(config),

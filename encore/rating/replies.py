@@ -28,7 +28,7 @@ _CENT = Decimal("0.01")
 _JSON_OBJECT = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})(?:\s*```)?", re.DOTALL)
 
 #: Reasons of nulls that come from a server's filter, and the largest share without a warning.
-_REFUSALS = ("content_filter", "refused", "refusal", "empty_reply")
+_REFUSALS = ("content_filter", "refused", "refusal", "empty_reply", "only_thinking")
 _MAX_REFUSED_SHARE = 0.05
 
 #: Part of a run's identity: raise it whenever any reply would be read differently.
@@ -74,8 +74,9 @@ class Answer:
         null_reason: Reason of a missing rating: ``empty_reply``, ``not_a_single_number``,
             ``out_of_range``, ``reply_cut_off``, ``prompt_too_long``, ``not_on_scale``,
             ``low_label_mass``; of several scores ``not_in_reply``, ``not_an_object_of_scores``;
-            from a server also ``content_filter``, ``refused``, ``refusal``, ``server_error``,
-            ``unreadable_answer``. The reason ``does_not_apply`` is no failure: the judge says so.
+            from a server also ``content_filter``, ``refused``, ``refusal``, ``only_thinking``,
+            ``server_error``, ``unreadable_answer``. The reason ``does_not_apply`` is no failure:
+            the judge says so.
         expected_rating: Mean rating over the labels' probabilities (decode ``expected`` alone).
         label_mass: Probability of all labels together, from 0 to 1 (``expected`` alone).
         reply_entropy: Entropy in nats of the labels' probabilities (``expected`` alone).
@@ -107,6 +108,8 @@ def text_of_answer(reply: Reply, decoding: Decoding) -> str | None:
     if decoding.thinking_marks is None:
         return reply.text
     opening, closing = decoding.thinking_marks
+    if decoding.think_tokens is not None:  # all before the mark is thinking
+        return reply.text.rpartition(closing)[2]
     answer, remainder = "", reply.text
     while closing in remainder:
         thinking, _, remainder = remainder.partition(closing)
@@ -115,7 +118,7 @@ def text_of_answer(reply: Reply, decoding: Decoding) -> str | None:
 
 
 def thinking_tokens(replies: Sequence[Reply], decoding: Decoding) -> dict[str, int]:
-    """Return the output tokens that went into thinking, as the server says or estimated.
+    """Return the output tokens that went into thinking, as they were counted or estimated.
 
     The estimate is the share of the characters that are no part of the answer.
     """

@@ -49,6 +49,8 @@ class SpendingLimit:
         price_output: Money per million tokens of the replies.
         max_reply_tokens: Largest number of tokens of a reply, the estimate before replies tell.
         num_questions: Questions in a prompt, for each of which a decision model may read it again.
+        max_read_again: Largest number of tokens of the thinking, which a second request reads with
+            the prompt; 0 if a reply takes one request.
         spent: Cost of all replies so far.
         is_used_up: True once the next prompt would go beyond the limit.
     """
@@ -58,6 +60,7 @@ class SpendingLimit:
     price_output: float
     max_reply_tokens: int
     num_questions: int = 1
+    max_read_again: int = 0
     spent: float = 0.0
     is_used_up: bool = False
     _reserved: float = 0.0
@@ -105,7 +108,8 @@ class SpendingLimit:
             usage = reply.usage
             if usage == NO_USAGE and reply.null_reason is None:
                 usage = Usage(
-                    prompt_tokens=prompt_tokens_at_most(prompt), output_tokens=self.max_reply_tokens
+                    prompt_tokens=self._prompt_tokens_at_most(prompt),
+                    output_tokens=self.max_reply_tokens,
                 )
             self.spent += self.cost(usage)
             self._largest_cost = max(self._largest_cost, self.cost(usage))
@@ -130,9 +134,14 @@ class SpendingLimit:
             num_in_group = int(np.searchsorted(cost_P, _GROUP_SHARE * free, side="right"))
         return max(num_in_group, min(1, num_fitting))
 
+    def _prompt_tokens_at_most(self, prompt: Prompt) -> int:
+        """Return an upper estimate of the tokens that the requests for a prompt read."""
+        num_tokens = self.num_questions * prompt_tokens_at_most(prompt)
+        return num_tokens + bool(self.max_read_again) * (num_tokens + self.max_read_again)
+
     def _estimate(self, prompt: Prompt) -> float:
         """Return the estimated cost of a prompt and its reply."""
-        prompt_tokens: float = self.num_questions * prompt_tokens_at_most(prompt)
+        prompt_tokens: float = self._prompt_tokens_at_most(prompt)
         reply_tokens = float(self.num_questions * self.max_reply_tokens)
         if self._num_replies:
             prompt_tokens = self._usage.prompt_tokens / self._prompt_size * prompt_size(prompt)

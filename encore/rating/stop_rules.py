@@ -385,7 +385,6 @@ class RequestBudget:
         return EarlyStop(
             f"--budget {self.spending.limit:,g}: {self.spending.spent:,.6g} spent, and the next "
             f"request would go beyond; {num_shards - num_done} of {num_shards} shards "
-            "are not finished, and replies to them are kept; the same command with a larger "
-            "--budget goes on",
+            "are not finished; the same command with a larger --budget goes on",
             False,
         )

@@ -27,7 +27,7 @@ ANSWERS = {
     "invalid_prompt": "refused",
     "error_in_200": "refused",
     "refusal": "refusal",
-    "reasoning": "empty_reply",
+    "reasoning": "only_thinking",
     "too_long": "prompt_too_long",
 }
 #: A slow answer takes so long that no test waits for its end, however slow the machine is.

@@ -82,6 +82,20 @@ def test_what_rules_share_and_stands_first_is_computed_once(study):
     assert computed == pytest.approx(saved, rel=0.05)
 
 
+def test_thinking_counts_in_full_and_its_prompt_is_read_twice(study):
+    """The second step reads the prompt, ten tokens of thinking and up to 16 of its mark."""
+    one_step = opened(study, limit=5)
+    two_steps = opened(study, limit=5, think_tokens=10)
+    for block_size in (None, 1):
+        before, counts = (count(run, block_size=block_size) for run in (one_step, two_steps))
+        num_calls = counts.num_calls
+        assert num_calls == before.num_calls
+        assert counts.prompt_tokens == 2 * before.prompt_tokens + 26 * num_calls
+        num_again = before.computed_tokens if block_size is None else 0  # in the cache
+        assert counts.computed_tokens == before.computed_tokens + num_again + 26 * num_calls
+        assert counts.output_tokens == before.output_tokens + 10 * num_calls
+
+
 @pytest.mark.parametrize(
     ("options", "on_cpu", "on_gpu"),
     [

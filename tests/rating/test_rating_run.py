@@ -210,6 +210,7 @@ CONFIGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "config.overlong": ({}, {"overlong": "truncate-left"}),
     "config.max_reply_tokens": ({}, {"max_reply_tokens": 17}),
     "config.strip_thinking": ({}, {"strip_thinking": "think"}),
+    "config.think_tokens": ({}, {"think_tokens": 100}),
     "config.layout prompt_sha256": ({}, {"layout": "conversation-first"}),
     "config.decode": ({}, CHOICE),
     "config.scale": (CHOICE, {"scale": "0.0,0.5,1.0"}),

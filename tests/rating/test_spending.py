@@ -106,6 +106,10 @@ def test_the_cost_of_a_prompt_is_estimated_before_replies_tell_and_then_from_the
     assert estimates("abcdefghij") == [35]
     limit.add("ab", Reply(text="", is_complete=False, null_reason="refused"))  # not paid
     assert (limit.spent, estimates("abcdefghij")) == (66, [35])
+    # A second request reads the prompt and up to 20 tokens of thinking: 2 * (4 + 4 + 20) + 10 * 7.
+    prices = {"price_input": 2e6, "price_output": 1e7}
+    limit = SpendingLimit(limit=100_000, **prices, max_reply_tokens=7, max_read_again=20)
+    assert estimates("abcdefgh") == [126]
 
 
 def test_a_group_has_half_of_the_money_left_or_all_prompts_if_they_take_four_fifths():

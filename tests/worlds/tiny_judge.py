@@ -1,7 +1,8 @@
 """Make a judge for tests: a small Llama with tokenizer and chat template, but untrained.
 
-It answers ``0.1`` to ``0.9``, as its random attention decides, or nonsense if asked to. It is made
-in seconds, and its files are always the same bytes.
+It answers ``0.1`` to ``0.9``, as its random attention decides, or nonsense if asked to. One that
+thinks writes ``abc</think>`` before. It is made in seconds, and its files are always the same
+bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encore.core.chat_tokenizer import ChatTokenizer
 from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import RATING_TEMPLATE
 from tests.worlds.judges import CHAT_TEMPLATE, SPECIAL_TOKENS
@@ -17,6 +17,11 @@ from tests.worlds.tokenizers import trained
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+#: Marks around the thinking, and a template that opens it unless ``enable_thinking`` is false.
+THINKING_MARKS = ("<think>", "</think>")
+_OPENED = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+THINKING_TEMPLATE = CHAT_TEMPLATE.replace("<assistant>{%", "<assistant>" + _OPENED + "{%")
 
 
 def make_tiny_judge(
@@ -27,6 +32,7 @@ def make_tiny_judge(
     num_layers: int = 2,
     tokenizer: PreTrainedTokenizerFast | None = None,
     answers_scores: bool = True,
+    thinks: bool = False,
 ) -> Path:
     """Write a random Llama with tokenizer and chat template into ``folder`` and return it.
 
@@ -37,11 +43,15 @@ def make_tiny_judge(
         num_layers: Number of layers. Layers after the second compute but change nothing.
         tokenizer: Tokenizer with a chat template, instead of one trained on prompt and rules.
         answers_scores: False leaves all weights random: replies are incomplete nonsense, null.
+        thinks: True makes a judge that writes ``abc</think>`` before its score.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = tokenizer or _tokenizer()
+    if thinks:
+        tokenizer.add_tokens([*THINKING_MARKS])
+        tokenizer.chat_template = THINKING_TEMPLATE
     tokenizer.save_pretrained(folder)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -123,13 +133,20 @@ def _teach_to_spell_scores(model: LlamaForCausalLM, tokenizer: PreTrainedTokeniz
 
     The output row of a token is the embedding of the token before it, and other rows are zero, so
     the last token decides the next one. All nine digits follow the point; each adds a direction
-    of its own, among which the random attention to the prompt decides.
+    of its own, among which the random attention to the prompt decides. After ``<think>`` come
+    ``abc</think>``, after that or a blank line the score.
     """
     import torch
 
     spelt = tokenizer.convert_tokens_to_ids(["0", ".", *"123456789"])
-    header = ChatTokenizer(tokenizer).encode(["?"])[0][-1]
+    header = tokenizer.convert_tokens_to_ids("<assistant>")
     header, end, zero, point, *digits = ids = [header, tokenizer.eos_token_id, *spelt]
+    thinking: list[int] = []
+    if set(THINKING_MARKS) <= tokenizer.get_vocab().keys():
+        opening, closing = THINKING_MARKS
+        *_, line_end = tokenizer.encode("\n\n", add_special_tokens=False)
+        thinking = tokenizer.convert_tokens_to_ids([opening, *"abc", closing])
+        ids = [*ids, *thinking, line_end]
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Any:
@@ -143,6 +160,9 @@ def _teach_to_spell_scores(model: LlamaForCausalLM, tokenizer: PreTrainedTokeniz
         embedding[ids] = direction[: len(ids)]
         output.zero_()
         output[zero] = embedding[header]
+        if thinking:
+            output[thinking[1:]] = embedding[thinking[:-1]]
+            output[zero] += embedding[thinking[-1]] + embedding[line_end]
         output[point] = embedding[zero]
         output[digits] = embedding[point] + direction[len(ids) : len(ids) + 9]
         output[end] = embedding[digits].sum(dim=0)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 #: Sentence for each reason why a reply has no verdict.
 _REASON_TEXTS: Mapping[str, str] = {
     "empty_reply": "the reply is empty",
+    "only_thinking": "the server took the whole reply for thinking (give a larger "
+    "--max-reply-tokens)",
     "no_verdict": "neither [[A]] nor [[B]] in the reply",
     "two_verdicts": "both [[A]] and [[B]] in the reply",
     "reply_cut_off": "the token limit cut the reply off (give a larger --max-reply-tokens)",
