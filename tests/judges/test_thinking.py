@@ -204,10 +204,12 @@ def check_replies(
     """Compare replies and tokens in text and expected; of a choice, that it is on the scale."""
     for decoding in (TEXT, EXPECTED):
         replies = replies_to(judge, TEXTS, decoding, sessions=sessions)
-        for reply, wanted in zip(replies, expected[decoding.kind], strict=True):
-            assert reply.text == wanted.text
+        for reply, expected_reply in zip(replies, expected[decoding.kind], strict=True):
+            assert reply.text == expected_reply.text
             if decoding is EXPECTED:
-                assert reply.label_logprobs == pytest.approx(wanted.label_logprobs, abs=1e-4)
+                assert reply.label_logprobs == pytest.approx(
+                    expected_reply.label_logprobs, abs=1e-4
+                )
         for name in ("prompt_tokens", "output_tokens", "thinking_tokens"):
             counts = (
                 sum(getattr(reply.usage, name) for reply in of_judge)

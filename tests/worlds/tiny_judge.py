@@ -50,7 +50,7 @@ def make_tiny_judge(
 
     tokenizer = tokenizer or _tokenizer()
     if thinks:
-        tokenizer.add_tokens([*THINKING_MARKS])
+        tokenizer.add_tokens([*THINKING_MARKS], special_tokens=True)  # as some models have them
         tokenizer.chat_template = THINKING_TEMPLATE
     tokenizer.save_pretrained(folder)
     config = LlamaConfig(
