@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import math
 import re
@@ -67,13 +66,6 @@ MAX_ANSWERS, _REPEAT_SECONDS = 2, 0.5
 #: Prompts of token ids in a request at most, and requests that each server gets of a call at least.
 #: Each request costs vLLM's front end time, which a small judge on a CPU lacks.
 _PROMPTS_PER_REQUEST, _REQUESTS_PER_SERVER = 256, 4
-#: Fields of a request that change its cost, its speed or its record at the service but no reply.
-_FIELDS_WITHOUT_EFFECT = frozenset(
-    {
-        *("user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier"),
-        *("priority", "cache_salt"),
-    }
-)
 _PROBE = "Answer with the number 0.5 and nothing else."
 #: A server that ignores unknown options would not answer with these.
 _PROBE_LABELS = ("xq", "qx")
@@ -153,7 +145,7 @@ class HttpJudge:
             engine_args={
                 "api": config.api or ("chat" if tokenizer is None else "completions"),
                 **self.config.chat.keyed,
-                **self._keyed_fields,
+                **config.keyed_request,
             },
         )
 
@@ -170,19 +162,6 @@ class HttpJudge:
         """Have servers at these addresses and no others. A dropped one's requests go to them."""
         assert self._servers is not None
         self._servers.run(self._servers.replace(urls))
-
-    @property
-    def _keyed_fields(self) -> dict[str, str]:
-        """Part of the identity: fields of requests and names of the model that the user gave.
-
-        Headers are no part: they hold keys and accounts, which change while the model stays.
-        """
-        fields = self.config.request_fields
-        added = {name: fields[name] for name in fields.keys() - _FIELDS_WITHOUT_EFFECT}
-        omitted = sorted({*self.config.omit_fields} - _FIELDS_WITHOUT_EFFECT)
-        served = sorted(self.config.served_models)
-        keyed = {"request_fields": added, "omit_fields": omitted, "served_models": served}
-        return {name: json.dumps(value, sort_keys=True) for name, value in keyed.items() if value}
 
     def check(self, decoding: Decoding) -> None:
         """Send a test question, so that a wrong model, key or decoding is refused at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,14 @@ _FIXED_FIELDS = frozenset(
         *("model", "messages", "prompt", "prompt_embeds", "chat_template", "suffix", "echo"),
         *("truncate_prompt_tokens", "n", "best_of", "stream", "stream_options"),
         *("state", "input", "questions"),
+    }
+)
+
+#: Fields of a request that change its cost, its speed or its record at the service but no reply.
+_FIELDS_WITHOUT_EFFECT = frozenset(
+    {
+        *("user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier"),
+        *("priority", "cache_salt"),
     }
 )
 
@@ -170,6 +179,19 @@ class JudgeConfig(StageConfig):
                 )
             product *= value
         return product
+
+    @property
+    def keyed_request(self) -> dict[str, str]:
+        """Return what a judge's identity has of its requests: given fields and names of the model.
+
+        Headers are no part: they hold keys and accounts, which change while the model stays.
+        """
+        fields = self.request_fields
+        added = {name: fields[name] for name in fields.keys() - _FIELDS_WITHOUT_EFFECT}
+        omitted = sorted({*self.omit_fields} - _FIELDS_WITHOUT_EFFECT)
+        served = sorted(self.served_models)
+        keyed = {"request_fields": added, "omit_fields": omitted, "served_models": served}
+        return {name: json.dumps(value, sort_keys=True) for name, value in keyed.items() if value}
 
     def request_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of a request with the fields of the user added and left out.

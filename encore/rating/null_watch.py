@@ -31,8 +31,9 @@ _REMEDIES = {
     "prompt_too_long": "give more --max-model-len, or --overlong truncate-left",
     "reply_cut_off": "give more --max-reply-tokens, --strip-thinking think if the judge thinks "
     "first, or --decode choice",
-    "low_label_mass": "the judge would write something else than a label: give other labels "
-    "(--scale), or another --judge; a smaller --min-label-mass takes them for ratings all the same",
+    "low_label_mass": "the judge would write something else than a label: give --think-tokens 1000 "
+    "if it thinks first, other labels (--scale), or another --judge; a smaller --min-label-mass "
+    "takes them for ratings all the same",
 }
 _REMEDY = (
     "give --decode choice, --strip-thinking think if the judge thinks first, or another --judge"

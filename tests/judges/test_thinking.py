@@ -150,12 +150,16 @@ def test_a_run_and_its_plan_have_the_tokens_of_the_thinking(folder, tmp_path):
     [
         ({"strip_thinking": "think", "decode": "choice"}, "no room to think: give --think-tokens"),
         ({"think_tokens": 9, "decode": "expected"}, "give --tokenizer, if the server is vLLM"),
+        (
+            {"think_tokens": 9, "decode": "expected", "judge": {"api": "systemone"}},
+            "a decision model writes nothing; leave it out",
+        ),
     ],
 )
 def test_options_that_leave_no_room_are_refused_with_the_one_that_gives_it(options, message):
-    judge = {"model": "m", "backend": "http"}
+    judge = {"model": "m", "backend": "http", **options.get("judge", {})}
     with pytest.raises(ValueError, match=message):
-        RatingConfig.model_validate({"judge": judge, **options})
+        RatingConfig.model_validate({**options, "judge": judge})
 
 
 # --- over HTTP ----------------------------------------------------------------------------------
