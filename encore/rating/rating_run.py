@@ -50,7 +50,7 @@ from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_plan import default_shard_size, identity_begun
 from encore.rating.shard_rating import ShardRater
-from encore.rating.spending import SpendingLimit
+from encore.rating.spending import SpendingLimit, spending_limit
 from encore.runs.identity import run_identity, run_key_of
 from encore.runs.manifest import Shard
 from encore.runs.shard_files import ShardTable, inspect_shards, journal_path, state_of_shard
@@ -94,7 +94,14 @@ class RatingRun:
             from encore.rating.stop_rules import stop_rule_of  # brings the warehouse
 
             if self.judge.is_remote:
-                spending = self._spending_limit()
+                spending = spending_limit(
+                    self.how,
+                    self.rater.decoding,
+                    num_questions=self.rater.prompts.rules_per_prompt
+                    if self.config.judge.api
+                    else 1,
+                    has_tokenizer=self.judge.tokenizer is not None,
+                )
             stop_rule = stop_rule_of(
                 self.how,
                 self.run_dir,
@@ -165,20 +172,6 @@ class RatingRun:
         if self.judge.is_remote:
             self.judge.check(self.rater.decoding)
         return 1 if self.judge.is_on_cpu else NUM_WORKERS * self.judge.num_engines
-
-    def _spending_limit(self) -> SpendingLimit | None:
-        """Return the limit of what requests may cost; None if their tokens alone do not tell."""
-        how, decoding = self.how, self.rater.decoding
-        if how.budget is None or how.price_input is None or how.price_gpu_hour:
-            return None
-        return SpendingLimit(
-            limit=how.budget,
-            price_input=how.price_input,
-            price_output=how.price_output or 0.0,
-            max_reply_tokens=decoding.max_new_tokens,
-            num_questions=self.rater.prompts.rules_per_prompt if self.config.judge.api else 1,
-            max_read_again=0 if self.judge.tokenizer is None else decoding.max_thinking_tokens,
-        )
 
     def _compute(
         self, spending: SpendingLimit | None, shard: Shard, report_rows: ReportRows

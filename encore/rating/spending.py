@@ -22,6 +22,7 @@ from encore.core.errors import ShardClosedError
 from encore.judges.base import (
     NO_USAGE,
     AskedJudge,
+    Decoding,
     ProgressHook,
     Prompt,
     Reply,
@@ -31,6 +32,7 @@ from encore.judges.base import (
     total_usage,
 )
 from encore.judges.token_usage import prompt_size, prompt_tokens_at_most
+from encore.rating.rating_options import LimitOptions
 
 #: Prompts in the first group, whose replies tell the tokens of a prompt.
 _NUM_FIRST_PROMPTS = 16
@@ -147,6 +149,29 @@ class SpendingLimit:
             prompt_tokens = self._usage.prompt_tokens / self._prompt_size * prompt_size(prompt)
             reply_tokens = self._usage.output_tokens / self._num_replies
         return (self.price_input * prompt_tokens + self.price_output * reply_tokens) / _MILLION
+
+
+def spending_limit(
+    how: LimitOptions, decoding: Decoding, *, num_questions: int, has_tokenizer: bool
+) -> SpendingLimit | None:
+    """Return the limit of what requests may cost; None if their tokens alone do not tell.
+
+    Args:
+        how: Budget and prices.
+        decoding: Way in which the judge answers.
+        num_questions: Questions in a prompt.
+        has_tokenizer: True for a judge whose thinking and answer take two requests.
+    """
+    if how.budget is None or how.price_input is None or how.price_gpu_hour:
+        return None
+    return SpendingLimit(
+        limit=how.budget,
+        price_input=how.price_input,
+        price_output=how.price_output or 0.0,
+        max_reply_tokens=decoding.max_new_tokens,
+        num_questions=num_questions,
+        max_read_again=decoding.max_thinking_tokens if has_tokenizer else 0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
