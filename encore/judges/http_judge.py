@@ -485,7 +485,8 @@ class HttpJudge:
                 error.add_cost(cost.usage, cost.num_calls)
                 cost = error
             else:
-                if USAGE_ESTIMATED not in replies[0].remarks and replies[0].usage != NO_USAGE:
-                    self._learned_tokens.add(replies[0].usage, size)
+                usage = total_usage(reply.usage for reply in replies)
+                if USAGE_ESTIMATED not in replies[0].remarks and usage != NO_USAGE:
+                    self._learned_tokens.add(usage, size)
                 return with_cost(replies, cost)
         raise cost

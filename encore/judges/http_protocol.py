@@ -25,7 +25,7 @@ from encore.judges.base import (
     total_usage,
 )
 from encore.judges.finish_reasons import EndMeaning, meaning_of_end
-from encore.judges.token_usage import RequestSize, checked_usage
+from encore.judges.token_usage import RequestSize, checked_usage, equal_shares
 
 #: The largest number that the protocol allows. A label that is missing is less likely than these.
 _TOP_LOGPROBS = 20
@@ -354,7 +354,7 @@ def read_completions(
 ) -> list[Reply]:
     """Read the answer to a completion for several prompts.
 
-    The first reply has the tokens of all: a server counts them for the whole request.
+    The replies share the tokens equally: a server counts them for the whole request.
 
     Raises:
         UnreadableAnswerError: The answer does not have one reply for each prompt, or lacks the
@@ -366,10 +366,10 @@ def read_completions(
             raise ValueError(f"{len(choices)} answers to {num_prompts} prompts")
         texts = [str(choice["text"]) for choice in choices]
         usage, remarks = usage_of(answer, size, text="".join(texts))
-        replies: list[Reply] = []
+        usages, replies = equal_shares(usage, num_prompts), list[Reply]()
         for choice, text in zip(choices, texts, strict=True):
             meaning = _meaning_of_end(choice)
-            fields = _fields_of(answer, choice, meaning) | {"usage": NO_USAGE if replies else usage}
+            fields = _fields_of(answer, choice, meaning) | {"usage": usages[len(replies)]}
             fields["remarks"] += () if replies else remarks
             if decoding.kind == "expected":
                 top = _logprobs(choice)["top_logprobs"][0]

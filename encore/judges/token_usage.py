@@ -134,6 +134,19 @@ def _in_words_of_chats(usage: Any) -> Mapping[str, Any]:
     return counts
 
 
+def equal_shares(usage: Usage, num_shares: int) -> list[Usage]:
+    """Return token counts that add up to some, and differ by one at most.
+
+    >>> [share.prompt_tokens for share in equal_shares(Usage(prompt_tokens=100), 3)]
+    [34, 33, 33]
+    """
+    divided = [divmod(count, num_shares) for count in usage]
+    return [
+        Usage(*(quotient + (number < remainder) for quotient, remainder in divided))
+        for number in range(num_shares)
+    ]
+
+
 def _cached(counts: Mapping[str, Any], num_prompt_tokens: int) -> int:
     """Return the prompt's tokens from a cache; 0 if the server does not say a possible number."""
     details = _mapping(counts.get("prompt_tokens_details"))

@@ -261,6 +261,8 @@ def test_choices_in_another_order_go_to_their_prompts_and_tokens_count_once(tiny
     # Requests of 33, 33, 33 and 31 prompts, each of which the server counts with 100 and 4 tokens.
     assert sum(reply.usage.prompt_tokens for reply in replies) == 4 * 100
     assert sum(reply.usage.output_tokens for reply in replies) == 4 * 4
+    # A reply without a token would count in a budget as one whose tokens are unknown.
+    assert {reply.usage.prompt_tokens for reply in replies} == {3, 4}
     assert [body["temperature"] for body in server.bodies if "max_tokens" in body] == [0] * 4
 
 
