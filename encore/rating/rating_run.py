@@ -433,8 +433,7 @@ def rater_of(
         thinking = "" if config.think_tokens is None else f", think_tokens {config.think_tokens}"
         raise InputError(
             f"max_reply_tokens {decoding.max_reply_tokens}{thinking}: the judge's context of "
-            f"{context} tokens leaves no room for a prompt; give fewer reply tokens or a larger "
-            "context"
+            f"{context} tokens leaves no room for a prompt; give fewer of them or a larger context"
         )
     prompts = PromptMaker(
         template=_template_of(config),
