@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def make_tiny_judge(
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = tokenizer or _tokenizer()
+    tokenizer = tokenizer or _rating_tokenizer()
     if thinks:
         tokenizer.add_tokens([*THINKING_MARKS], special_tokens=True)  # as some models have them
         tokenizer.chat_template = THINKING_TEMPLATE
@@ -83,15 +84,9 @@ def make_tiny_qwen(folder: Path) -> Path:
     of vLLM's questions.
     """
     import torch
-    from tokenizers import pre_tokenizers
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_])
-    tokenizer = trained(["yes", "no"] * 9, SPECIAL_TOKENS, pre_tokenizer, vocab_size=300)
-    tokenizer.pad_token, tokenizer.bos_token, tokenizer.eos_token = SPECIAL_TOKENS[:3]
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer = _tokenizer(["yes", "no"] * 9, vocab_size=300)
     tokenizer.save_pretrained(folder)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -115,14 +110,18 @@ def make_tiny_qwen(folder: Path) -> Path:
     return folder
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def _rating_tokenizer() -> PreTrainedTokenizerFast:
+    texts = [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)]
+    return _tokenizer(texts, vocab_size=2048)
+
+
+def _tokenizer(texts: Sequence[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
     from tokenizers import pre_tokenizers
 
     digits = pre_tokenizers.Digits(individual_digits=True)
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    texts = [RATING_TEMPLATE, *(rule.rating_rule for rule in load_rule_set("encore-20").rules)]
     pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_])
-    tokenizer = trained(texts, SPECIAL_TOKENS, pre_tokenizer, vocab_size=2048)
+    tokenizer = trained(texts, SPECIAL_TOKENS, pre_tokenizer, vocab_size=vocab_size)
     tokenizer.pad_token, tokenizer.bos_token, tokenizer.eos_token = SPECIAL_TOKENS[:3]
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
