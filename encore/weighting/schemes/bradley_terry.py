@@ -19,54 +19,101 @@ from encore.weighting.scheme_options import SchemeOptions
 #: less than 1e-4 and gives every input one optimum: rules that are copies of each other share their
 #: weight, a constant rule gets none, and labels that are predicted perfectly give a finite scale.
 RIDGE = 1e-6
+#: A Newton step that promises to decrease the loss by less is the last one: what is left after it
+#: is about the square.
+_SMALLEST_DECREASE = 1e-14
+_ROUNDING = 1e-13
+_MAX_STEPS = 200
 
 _Floats = NDArray[np.float64]
 
 
-def fit_scores(margin_PR: _Floats, *, penalty: float = 0.0) -> _Floats:
+def fit_scores(
+    margin_PR: _Floats,
+    *,
+    penalty: float = 0.0,
+    target_R: _Floats | None = None,
+    is_joint: bool = True,
+    start_R: _Floats | None = None,
+) -> _Floats:
     """Return the non-negative scores s that minimise the Bradley-Terry loss, shape [R].
 
     The loss is the mean of log(1 + exp(-margin s)) (the paper's Bradley-Terry objective, without
-    an intercept) plus `RIDGE` / 2 times |s|², plus penalty / 2 times |s - mean of s|². Weights w on
-    the simplex times a free scale b >= 0 are the same as s = b w >= 0, and in s the problem is
-    convex: it has one optimum.
+    an intercept) plus `RIDGE` / 2 times |s|², plus penalty / 2 times |s - b target|² at its best
+    b. Weights w on the simplex times a free scale b >= 0 are the same as s = b w >= 0, and in s the
+    problem is convex: it has one optimum. Newton's steps find it, each the exact optimum of the
+    quadratic model under the bounds.
 
     Args:
         margin_PR: rating(chosen) - rating(rejected), shape [P, R], none missing.
-        penalty: Factor of the squared distance from uniform weights at the best scale; 0 or above.
+        penalty: Factor of the squared distance from the target's weights; 0 or above.
+        target_R: Weights that the penalty draws to, shape [R]; None is uniform.
+        is_joint: True for one regression on all margins. False sums the losses of each rule by
+            itself, log(1 + exp(-margin of the rule times its score)), so that few labels need not
+            tell correlated rules apart; the scores' common scale is then too large.
+        start_R: Scores near the optimum, to begin at; None begins at 0.
 
     Raises:
-        EncoreError: The optimizer finds no optimum.
+        EncoreError: The steps find no optimum.
     """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    def loss(score_R: _Floats) -> tuple[float, _Floats]:
-        composed_P = margin_PR @ score_R
-        away_R = score_R - score_R.mean()
-        gradient_R = RIDGE * score_R + penalty * away_R
-        gradient_R -= margin_PR.T @ expit(-composed_P) / len(margin_PR)
-        value = np.logaddexp(0.0, -composed_P).mean() + RIDGE / 2 * score_R @ score_R
-        return float(value + penalty / 2 * away_R @ away_R), gradient_R
+    from scipy.linalg import cholesky, solve_triangular
+    from scipy.optimize import nnls
 
     num_rules = margin_PR.shape[1]
-    optimum = minimize(
-        loss,
-        np.zeros(num_rules),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, None)] * num_rules,
-        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10},
+    direction_R = np.ones(num_rules) if target_R is None else target_R
+    direction_R = direction_R / np.linalg.norm(direction_R)
+    away_RR = np.eye(num_rules) - np.outer(direction_R, direction_R)
+    added_RR = RIDGE * np.eye(num_rules) + penalty * away_RR
+
+    def away_from_target(score_R: _Floats) -> _Floats:
+        # The score without its part along the target: the difference at the best scale.
+        return np.asarray(score_R - (score_R @ direction_R) * direction_R)
+
+    def loss(score_R: _Floats) -> float:
+        composed = margin_PR @ score_R if is_joint else margin_PR * score_R
+        value = np.logaddexp(0.0, -composed).sum() / len(margin_PR)
+        away_R = away_from_target(score_R)
+        return float(value + RIDGE / 2 * score_R @ score_R + penalty / 2 * away_R @ away_R)
+
+    score_R = np.zeros(num_rules) if start_R is None else start_R
+    value = loss(score_R)
+    for _ in range(_MAX_STEPS):
+        slope_R, curvature_RR = _derivatives(margin_PR, score_R, is_joint=is_joint)
+        slope_R += RIDGE * score_R + penalty * away_from_target(score_R)
+        # With curvature U'U, the quadratic model is |U s' - (U s - U'⁻¹ slope)|² / 2.
+        root_RR = cholesky(curvature_RR + added_RR)
+        goal_R = root_RR @ score_R - solve_triangular(root_RR, slope_R, trans="T")
+        step_R = nnls(root_RR, goal_R)[0] - score_R
+        decrease = -float(slope_R @ step_R)
+        if decrease < _SMALLEST_DECREASE:
+            return np.asarray(score_R + step_R, dtype=np.float64)
+        share = 1.0
+        # Near the optimum a sum over many pairs rounds by more than the loss decreases.
+        while loss(score_R + share * step_R) > value - 1e-4 * share * decrease + _ROUNDING:
+            share /= 2
+        score_R = score_R + share * step_R
+        value = loss(score_R)
+    raise EncoreError(
+        f"weights from labels: no optimum after {_MAX_STEPS} steps; the margins range from "
+        f"{margin_PR.min():g} to {margin_PR.max():g}: check the ratings' scale"
     )
-    # The search ends where a step changes the loss by rounding alone: a loss of 1e-16 hides a slope
-    # of 1e-8 times the root of the curvature, which is below 1e-6 unless a penalty adds to it.
-    largest_slope = 1e-6 * (1 + penalty)
-    if not optimum.success and np.abs(optimum.jac[optimum.x > 0]).max(initial=0) > largest_slope:
-        raise EncoreError(
-            f"weights from labels: no optimum ({optimum.message}); the margins range from "
-            f"{margin_PR.min():g} to {margin_PR.max():g}: check the ratings' scale"
-        )
-    return np.asarray(optimum.x, dtype=np.float64)
+
+
+def _derivatives(
+    margin_PR: _Floats, score_R: _Floats, *, is_joint: bool
+) -> tuple[_Floats, _Floats]:
+    """Return slope, shape [R], and curvature, [R, R], of the mean loss of `fit_scores`."""
+    from scipy.special import expit
+
+    if is_joint:
+        wrong_P = expit(-margin_PR @ score_R)
+        slope_R = -(wrong_P @ margin_PR)
+        curvature_RR = margin_PR.T @ (margin_PR * (wrong_P * (1 - wrong_P))[:, None])
+    else:
+        wrong_PR = expit(-margin_PR * score_R)
+        slope_R = -(wrong_PR * margin_PR).sum(axis=0)
+        curvature_RR = np.diag((margin_PR**2 * wrong_PR * (1 - wrong_PR)).sum(axis=0))
+    return slope_R / len(margin_PR), curvature_RR / len(margin_PR)
 
 
 def labelled_pairs(
