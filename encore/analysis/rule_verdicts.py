@@ -12,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from encore.analysis.answer_options import AnswerOptions
 from encore.analysis.bootstrap import Estimate
+from encore.analysis.consensus import agreement_with_others
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.statistics import SourceStatistics
 from encore.analysis.untied_accuracy import (
@@ -90,6 +91,9 @@ class RuleVerdict:
         correlation_low: Lower end of its 95 % interval; a double has it at the threshold or above.
         correlation_high: Upper end of that interval.
         weight: ENCORE's weight of the rule in this source; None if a rule has no entropy.
+        agrees_with_others: Mean correlation of its margins with those of the other rules, with a
+            95 % interval; it says nothing about people, and is no accuracy. None without another
+            rule that ranks pairs.
         applies: Share of the responses to which the rule applies, where alone all these figures
             hold; None if no judge said of a rule that it does not apply.
     """
@@ -114,6 +118,7 @@ class RuleVerdict:
     correlation_low: float | None = None
     correlation_high: float | None = None
     weight: float | None = None
+    agrees_with_others: Estimate = field(default_factory=Estimate)
     applies: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -185,6 +190,7 @@ def rule_answer(
     entropy_R = np.array([rule.entropy_nats for rule in rules], dtype=np.float64)
     # NaN without an entropy, and then for all rules.
     weight_R = entropy_weights(entropy_R, tau=options.tau)
+    agreement_R = agreement_with_others(statistics, threshold=options.double_correlation)
     verdicts = [
         replace(
             _verdict(
@@ -195,6 +201,7 @@ def rule_answer(
                 finer_ratings=finer,
             ),
             weight=None if np.isnan(weight_R[index]) else float(weight_R[index]),
+            agrees_with_others=agreement_R[index],
         )
         for index, rule in enumerate(rules)
     ]

@@ -38,6 +38,10 @@ _LEGEND = (
     "* biased by ties: were the labels meaningless, r would lie in the null band here, away from "
     "0. Read half and untied, together."
 )
+_OTHERS = (
+    "others: agrees with the other rules, the mean correlation of its margins with theirs; it is "
+    "no accuracy."
+)
 #: With more ratings than these, reading them side by side for one sentence would take too long.
 _MAX_RATINGS = 2_000_000
 
@@ -171,6 +175,7 @@ def answer_tables(
             "interval": lambda row: span(row.untied.low, row.untied.high),
             "ties": percent_of("tie_rate"),
             "weight": "weight",
+            "others": lambda row: number(row.agrees_with_others.value, digits=2),
         }
         if any(row.applies is not None for row in answer.rows):
             columns = {**columns, "applies": percent_of("applies")}
@@ -182,6 +187,8 @@ def answer_tables(
             yield ""
             continue
         yield record_table(rows, columns, title=title)
+        yield textwrap.fill(_OTHERS, out.width)
+        yield ""
         if answer is pooled:
             reasons: TableColumns = {
                 "#": "number",

@@ -31,6 +31,8 @@ class Evidence:
         rules: Statistics of each rule, in rule order; each has at least one rating.
         read_pairs: Reads the ratings of every pair under these rules, in this order. Only schemes
             that learn from labels call it, because it holds every rating in memory.
+        correlation_RR: Correlation of the rules' ratings within pairs, shape [R, R]; NaN where a
+            rule has ties only. Labels do not enter.
         origin: Origin of the ratings.
         study: The study that the ratings belong to; None for ratings outside a study.
 
@@ -40,6 +42,7 @@ class Evidence:
 
     rules: tuple[RuleStats, ...]
     read_pairs: Callable[[], PairRatings]
+    correlation_RR: _Floats
     origin: Origin = field(default_factory=Origin)
     study: Study | None = None
 

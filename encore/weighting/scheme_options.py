@@ -19,8 +19,9 @@ tau_option = partial(
     gt=0,
     allow_inf_nan=False,
     source="ENCORE, section 4",
-    help="Temperature of scheme encore. A large one approaches uniform weights, a small one the "
-    f"rule of lowest entropy. The default, {DEFAULT_TAU:g}, is the paper's.",
+    help="Temperature of schemes encore and consensus. A large one approaches uniform weights, a "
+    "small one the rule of lowest entropy, or the one that agrees most with the others. The "
+    f"default, {DEFAULT_TAU:g}, is the paper's for encore.",
 )
 seed_option = partial(
     option,

@@ -154,7 +154,8 @@ def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
     Raises:
         InputError: A rating is repeated, or a rule has none.
     """
-    rules = rating_statistics(warehouse)[-1].rules
+    statistics = rating_statistics(warehouse)[-1]
+    rules = statistics.rules
     rule_ids = tuple(rule.rule_id for rule in rules)
 
     @functools.cache
@@ -175,4 +176,10 @@ def pooled_evidence(warehouse: Warehouse, ratings: Ratings) -> Evidence:
         scale=ratings.scale,
         rating="expected" if ratings.kind == "expected" else None,
     )
-    return Evidence(rules=rules, read_pairs=read_pairs, origin=origin, study=ratings.study)
+    return Evidence(
+        rules=rules,
+        read_pairs=read_pairs,
+        correlation_RR=statistics.correlation_RR,
+        origin=origin,
+        study=ratings.study,
+    )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.analysis.entropy import entropy_weights
+from encore.analysis.statistics import RuleStats
 from encore.core.errors import InputError
 from encore.data.study import Study
 from encore.weighting.scheme import Evidence
@@ -84,6 +85,7 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
             )
         ),
         rules=tuple(original.rules[index] for index in order),
+        correlation_RR=original.correlation_RR[np.ix_(order, order)],
     )
     scheme = load_scheme(name)
     vector, moved = scheme.weigh(original, OPTIONS), scheme.weigh(permuted, OPTIONS)
@@ -96,7 +98,11 @@ def test_a_scheme_weighs_every_rule_and_permuting_rules_permutes_the_weights(
 
 def test_a_rule_without_ratings_is_named():
     with pytest.raises(InputError, match="rule empty: none of its 7 ratings is a number"):
-        Evidence(rules=(stats("full", 1.0), stats("empty", None)), read_pairs=dict)
+        Evidence(
+            rules=(stats("full", 1.0), stats("empty", None)),
+            read_pairs=dict,
+            correlation_RR=np.eye(2),
+        )
 
 
 @pytest.mark.parametrize(
@@ -168,16 +174,19 @@ def test_inverse_sd_weighs_by_the_standard_deviation_of_a_rules_own_ratings():
 def test_one_minus_entropy_divides_by_the_entropy_of_the_most_levels():
     # Of four levels at most: ln 4. H is ln 2 / ln 4 = 1/2, 0 and 1, so 1 - H is 1/2, 1 and 0 and
     # the weights are 1/3, 2/3 and 0. Two levels are not divided by ln 2.
+    def of_rules(rules: tuple[RuleStats, ...]) -> Evidence:
+        return Evidence(rules=rules, read_pairs=dict, correlation_RR=np.eye(len(rules)))
+
     scheme = load_scheme("one-minus-entropy")
     rules = (
         stats("halves", math.log(2), num_levels=2),
         stats("constant", 0.0, num_levels=1),
         stats("spread", math.log(4), num_levels=4),
     )
-    vector = scheme.weigh(Evidence(rules=rules, read_pairs=dict), OPTIONS)
+    vector = scheme.weigh(of_rules(rules), OPTIONS)
     assert vector.weights == pytest.approx((1 / 3, 2 / 3, 0.0))
     for alike in (rules[:1] * 1, rules[1:2], rules[2:]):  # the largest entropy, or none at all
-        [weight] = scheme.weigh(Evidence(rules=alike, read_pairs=dict), OPTIONS).weights
+        [weight] = scheme.weigh(of_rules(alike), OPTIONS).weights
         assert weight == 1.0
 
 

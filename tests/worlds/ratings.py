@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from encore.analysis.analyze import analyze
 from encore.analysis.pair_counts import NUM_BLOCKS, PairCounts
-from encore.analysis.statistics import RuleStats, SourceStatistics
+from encore.analysis.statistics import RuleStats, SourceStatistics, margin_correlations
 from encore.data.annotations import ANSWERS_FILE, SAMPLE_FILE, Sample
 from encore.data.records import RESPONSES
 from encore.data.schemas import ANSWERS, RATINGS_CONTRACT
@@ -228,7 +228,14 @@ def evidence_of_entropies(
         stats(rule_id, entropy, num_pairs=num_pairs, num_pairs_total=num_pairs)
         for rule_id, entropy in zip(rule_ids, entropies, strict=True)
     )
-    return Evidence(rules=rules, read_pairs=read_pairs)
+    correlation_RR = np.eye(len(rules))
+    if pairs is not None:
+        # The correlations are of all pairs, about 0, as `margin_correlations` has them.
+        margin_PR = np.nan_to_num(pairs.margin_PR)
+        product_RR = margin_PR.T @ margin_PR
+        sums_2RR = np.stack([product_RR, np.tile(np.diag(product_RR), (len(rules), 1)).T])
+        correlation_RR = margin_correlations(sums_2RR)
+    return Evidence(rules=rules, read_pairs=read_pairs, correlation_RR=correlation_RR)
 
 
 def evidence_of_margins(margin_PR: Any) -> Evidence:

@@ -22,7 +22,7 @@ SCHEMES_OF_RATINGS = (
     "bradley-terry",
 )
 #: Names on the command line. Each is the name of a module with a ``SCHEME``, imported when needed.
-SCHEMES = (*SCHEMES_OF_RATINGS, "one-minus-entropy", "shrunk", "agreement")
+SCHEMES = (*SCHEMES_OF_RATINGS, "one-minus-entropy", "shrunk", "agreement", "consensus")
 
 
 def load_scheme(name: str) -> WeightingScheme:
