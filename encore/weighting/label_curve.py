@@ -5,7 +5,7 @@ Suffixes: P pairs, R rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from encore.weighting.composed_ratings import composed_margins, composed_outcome
 from encore.weighting.cross_validation import draw_folds
 from encore.weighting.scheme import Evidence
 from encore.weighting.scheme_options import SchemeOptions
-from encore.weighting.schemes.shrunk import fit_shrunk
+from encore.weighting.schemes.shrunk import fit_shrunk, shrinkage_targets
 
 NUM_LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 #: Draws of the labelled pairs in each fold.
@@ -81,7 +81,8 @@ def label_curve(evidence: Evidence, options: SchemeOptions) -> LabelCurve:
     fold_P = draw_folds(group_P, seed=options.seed)
     num_learnt = int((len(fold_P) - np.bincount(fold_P)).min())
     sizes = (*(num for num in NUM_LABELS if num < num_learnt), num_learnt)
-    credit_by_size = _held_out_credits(pairs, group_P, fold_P, sizes, seed=options.seed)
+    targets = shrinkage_targets(evidence)
+    credit_by_size = _held_out_credits(pairs, group_P, fold_P, sizes, targets, seed=options.seed)
     num_rules = len(evidence.rules)
     entropy_R = entropy_weights(evidence.entropy_R, tau=options.tau)
     weight_VR = np.stack([entropy_R, np.full(num_rules, 1 / num_rules)])
@@ -107,6 +108,7 @@ def _held_out_credits(
     group_P: NDArray[np.intp],
     fold_P: NDArray[np.intp],
     sizes: Sequence[int],
+    targets: Mapping[str, _Floats],
     *,
     seed: int,
 ) -> dict[int, _Floats]:
@@ -121,7 +123,7 @@ def _held_out_credits(
             row_P = rng.permutation(np.flatnonzero(~is_tested_P))
             for num in sizes:
                 rows = _with_two_prompts(row_P, group_P, num)
-                score_R, _ = fit_shrunk(margin_PR[rows], group_P[rows])
+                score_R, _ = fit_shrunk(margin_PR[rows], group_P[rows], targets)
                 tested_P = pair_credits(composed_margins(tested_pairs, score_R[None])[0])
                 credit_by_size[num][is_tested_P] += tested_P / _NUM_DRAWS
     return credit_by_size

@@ -50,7 +50,7 @@ def test_no_pair_is_tested_by_weights_that_were_learnt_from_its_prompt(monkeypat
     margin_PR = np.arange(1, 41.0)[:, None] * [1.0, -1.0]  # a margin names its pair
     learnt: list[set[float]] = []
 
-    def fit(margin_of_learnt_PR, group_P):
+    def fit(margin_of_learnt_PR, group_P, _targets):
         learnt.append(set(margin_of_learnt_PR[:, 0].tolist()))
         return np.array([1.0, 0.0]), 1.0
 
@@ -87,7 +87,7 @@ def curve_of(monkeypatch, margin_PR, learns, *, tau: float = 2.0) -> LabelCurve:
     """
     num_fits: Counter[int] = Counter()
 
-    def fit(learnt_PR, _group_P):
+    def fit(learnt_PR, _group_P, _targets):
         is_first_rule = learns(len(learnt_PR), num_fits[len(learnt_PR)])
         num_fits[len(learnt_PR)] += 1
         return np.array([1.0, 0.0] if is_first_rule else [0.0, 1.0]), 1.0
@@ -156,7 +156,7 @@ def test_the_smallest_number_of_labels_has_pairs_of_two_prompts(monkeypatch):
     pairs = dataclasses.replace(pairs, prompt_P=prompt_P, grouped_by="prompt")
     learnt: list[np.ndarray] = []
 
-    def fit(_margin_PR, group_P):
+    def fit(_margin_PR, group_P, _targets):
         learnt.append(group_P)
         return np.array([1.0, 0.0]), 1.0
 
