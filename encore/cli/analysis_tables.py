@@ -187,9 +187,8 @@ def answer_tables(
             yield ""
             continue
         yield record_table(rows, columns, title=title)
-        yield textwrap.fill(_OTHERS, out.width)
-        yield ""
         if answer is pooled:
+            yield textwrap.fill(_OTHERS, out.width)
             reasons: TableColumns = {
                 "#": "number",
                 "reason": lambda row: sentence(row.reason_and_caveat),

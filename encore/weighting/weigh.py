@@ -91,7 +91,8 @@ def weights(
     Args:
         ratings: Ratings, in any form that `encore.analysis.analyze.analyze` takes, or its result.
         scheme: Name of a scheme, one of `encore.weighting.schemes.SCHEMES`.
-        tau: Temperature of scheme ``encore``; the default is the paper's.
+        tau: Temperature of schemes ``encore`` and ``consensus``; the default is the paper's for
+            ``encore``.
         seed: Seed of schemes ``random`` and ``random-k``.
         k: Number of rules that ``top-k`` and ``random-k`` select; the default is that of the
             paper's appendix.
