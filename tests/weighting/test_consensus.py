@@ -211,7 +211,7 @@ def margins_of(world: str, *, seed: int, num_pairs: int = 600) -> _Floats:
         world: "quality": qualities are spread from 0 to 0.8. "copies": five rules of quality 0.2
             share a large error, so that they correlate at 0.8, too little to count as doubles; the
             other five have 0.6. "halo": what a rule lacks in quality it takes from the length of
-            the response, which people do not care about.
+            the response, which people do not care about. "equal": all have 0.4.
         seed: Seed of the margins; the same pairs for every world.
         num_pairs: Pairs to weigh by.
     """
@@ -219,7 +219,7 @@ def margins_of(world: str, *, seed: int, num_pairs: int = 600) -> _Floats:
     num_all = num_pairs + NUM_TESTED
     better_P = np.abs(rng.normal(size=num_all)) * np.where(rng.random(num_all) < 0.15, -1, 1)
     margin_PR, shared_P = rng.normal(size=(num_all, 10)), rng.normal(size=num_all)
-    quality_R = np.linspace(0, 0.8, 10)
+    quality_R = np.full(10, 0.4) if world == "equal" else np.linspace(0, 0.8, 10)
     if world == "copies":
         quality_R = np.repeat([0.2, 0.6], 5)
         margin_PR[:, :5] += 2 * shared_P[:, None]
@@ -228,15 +228,17 @@ def margins_of(world: str, *, seed: int, num_pairs: int = 600) -> _Floats:
     return np.asarray(margin_PR + quality_R * better_P[:, None])
 
 
-def mean_accuracies(world: str, *, num_studies: int) -> dict[str, float]:
-    """Return the mean half-credit accuracy of uniform and of consensus on pairs not weighed by."""
-    halves: dict[str, list[float]] = {"uniform": [], "consensus": []}
+def mean_accuracies(
+    world: str, *, num_studies: int, schemes: tuple[str, ...] = ("uniform", "consensus")
+) -> dict[str, float]:
+    """Return the mean half-credit accuracy of schemes, with 20 labels, on pairs not weighed by."""
+    halves: dict[str, list[float]] = {name: [] for name in schemes}
     for seed in range(num_studies):
         margin_PR = margins_of(world, seed=seed)
         evidence = evidence_of_margins(margin_PR[:-NUM_TESTED])
         tested = pairs_of_margins(margin_PR[-NUM_TESTED:])
         for name, values in halves.items():
-            vector = load_scheme(name).weigh(evidence, SchemeOptions())
+            vector = load_scheme(name).weigh(evidence, SchemeOptions(labels=20))
             [outcome] = composed_outcomes(tested, np.array([vector.weights]))
             values.append(outcome.accuracy.half or 0.0)
     return {name: float(np.mean(values)) for name, values in halves.items()}
@@ -261,6 +263,15 @@ def test_the_figures_of_the_page(world, uniform, consensus):
     halves = mean_accuracies(world, num_studies=400)
     assert halves["uniform"] == pytest.approx(uniform, abs=0.003)
     assert halves["consensus"] == pytest.approx(consensus, abs=0.003)
+
+
+@pytest.mark.full
+def test_twenty_labels_cost_accuracy_where_no_rule_is_better_but_less_than_without_a_penalty():
+    schemes = ("uniform", "shrunk", "bradley-terry")
+    halves = mean_accuracies("equal", num_studies=50, schemes=schemes)
+    assert halves["uniform"] > halves["shrunk"] > halves["bradley-terry"] + 0.02
+    halves = mean_accuracies("halo", num_studies=50, schemes=schemes)
+    assert halves["shrunk"] > halves["uniform"]
 
 
 # --- the command ----------------------------------------------------------------------------------
