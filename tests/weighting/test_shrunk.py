@@ -106,10 +106,22 @@ def test_many_labels_choose_by_some_whole_prompts_with_a_penalty_per_label(monke
     assert chosen_P.sum() == 100
     assert len(np.unique(group_P[chosen_P])) == 10
     _, by_some = fit_shrunk(margin_PR, group_P)
-    _, of_these = fit_shrunk(
-        margin_PR[chosen_P] / np.sqrt(np.square(margin_PR).mean()), group_P[chosen_P]
+    of_these = module._chosen(
+        margin_PR[chosen_P] / np.sqrt(np.square(margin_PR).mean()),
+        group_P[chosen_P],
+        module.uniform_target(5),
+        ("joint",),
     )
     assert by_some.penalty == pytest.approx(of_these.penalty / 4)
+
+
+def test_beyond_the_pairs_that_choose_the_fit_is_joint(monkeypatch):
+    # Equal rules with errors of their own: of few labels a fit rule by rule makes more.
+    rng = np.random.default_rng(0)
+    margin_PR = 0.3 + rng.normal(size=(60, 8))
+    assert fit_shrunk(margin_PR, np.arange(60))[1].fit == "per rule"
+    monkeypatch.setattr(module, "MAX_CHOOSING_PAIRS", 59)
+    assert fit_shrunk(margin_PR, np.arange(60))[1].fit == "joint"
 
 
 def test_twenty_labels_are_worth_more_than_none():

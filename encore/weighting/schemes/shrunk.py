@@ -30,10 +30,12 @@ PENALTIES: tuple[float, ...] = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.0
 #: Losses that differ by less are equal; of equal candidates the first is taken.
 _SAME_LOSS = 1e-9
 #: About as many pairs, of whole prompts, make the choice. Labels beyond them are fitted with a
-#: penalty that is smaller by as much as they are more.
+#: penalty that is smaller by as much as they are more, and jointly: a fit rule by rule is for few
+#: labels, and never comes to the weights of ``bradley-terry``.
 MAX_CHOOSING_PAIRS = 5_000
 
 FitName = Literal["joint", "per rule"]
+FITS: tuple[FitName, ...] = ("joint", "per rule")
 
 _Floats = NDArray[np.float64]
 
@@ -75,9 +77,10 @@ def fit_shrunk(
     spread = float(np.sqrt(np.square(margin_PR).mean())) or 1.0
     scaled_PR = margin_PR / spread
     choosing_P = _choosing_pairs(group_P)
-    choice = _chosen(scaled_PR[choosing_P], group_P[choosing_P], targets)
+    fits = FITS if choosing_P.all() else FITS[:1]
+    choice = _chosen(scaled_PR[choosing_P], group_P[choosing_P], targets, fits)
     # A penalty is worth as many labels whatever their number, and the loss is a mean over them.
-    choice = choice._replace(penalty=choice.penalty * choosing_P.sum() / len(choosing_P))
+    choice = choice._replace(penalty=choice.penalty * float(choosing_P.mean()))
     [score_R] = _path(scaled_PR, targets[choice.target], choice.fit, (choice.penalty,))
     return score_R / spread, choice
 
@@ -110,10 +113,12 @@ def _choosing_pairs(group_P: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def _chosen(
-    margin_PR: _Floats, group_P: NDArray[np.intp], targets: Mapping[str, _Floats]
+    margin_PR: _Floats,
+    group_P: NDArray[np.intp],
+    targets: Mapping[str, _Floats],
+    fits: tuple[FitName, ...],
 ) -> ShrunkChoice:
     """Return the choice of the least loss on held-out prompts."""
-    fits: tuple[FitName, ...] = ("joint", "per rule")
     paths = [(target, fit) for target in targets for fit in fits]
     fold_P = draw_folds(np.unique(group_P, return_inverse=True)[1], seed=0)
     loss_C = np.zeros(len(paths) * len(PENALTIES))
