@@ -234,8 +234,9 @@ def stratified_mean(
     influence_I = (share_H / inverse_H)[stratum_I] * inverse_I * (label_I - mean_H[stratum_I])
     design_effect = _design_effect(influence_I, prompt_N[is_labelled_N])
     part_H = share_H**2 * within_H / number_H * design_effect
-    between_N = (mean_H[stratum_N] - value) / len(stratum_N)
-    between = float((np.bincount(prompt_N, weights=between_N) ** 2).sum())
+    between = _variance_between(
+        (mean_H[stratum_N] - value) / len(stratum_N), prompt_N, influence_I, is_labelled_N
+    )
     spare_labels = max(float(number_H.sum()) - 1, 0.5)
     within = float(part_H.sum())
     worth = total / (within + between)
@@ -281,6 +282,20 @@ def _design_effect(influence_I: _Floats, prompt_I: _Indices) -> float:
         return num_labels / num_groups
     grouped = float((np.bincount(group_I, weights=influence_I) ** 2).sum())
     return max(grouped * num_groups / (num_groups - 1) / independent, 1.0)
+
+
+def _variance_between(
+    between_N: _Floats, prompt_N: _Indices, influence_I: _Floats, is_labelled_N: NDArray[np.bool_]
+) -> float:
+    """Return the variance between strata over prompts, with its covariance with the labels'.
+
+    Labels above their stratum's mean go with responses of the same prompt in higher strata. Few
+    labels have few such responses; where all responses have labels, it is most of the variance.
+    """
+    group_N = np.unique(prompt_N, return_inverse=True)[1]
+    between_G = np.bincount(group_N, weights=between_N)
+    influence_G = np.bincount(group_N[is_labelled_N], weights=influence_I, minlength=len(between_G))
+    return float(between_G @ between_G) + max(2 * float(between_G @ influence_G), 0.0)
 
 
 def _explained(
