@@ -69,8 +69,8 @@ class CorrectedRate:
         people: Mean label, without the judge.
         corrected: Mean label of each level of the judge, by how often the judge gives it.
         explained: Share ρ² of the labels' variance that lies between the judge's levels.
-        times: Number of labels by people alone that one label beside the judge was worth. It is
-            below 1 where the judge makes the interval wider.
+        times: Number of evenly drawn labels by people alone that one label beside the judge was
+            worth. It is below 1 where the judge makes the interval wider.
     """
 
     num_responses: int
@@ -104,31 +104,39 @@ def corrected_rate(
     if probability_N is not None:
         probability_N = probability_N[is_rated_N]
     level_N = joint_levels(rating_JN)
-    people = stratified_mean(label_N, np.zeros_like(level_N), prompt_N, probability_N)
+    one_stratum_N = np.zeros_like(level_N)
+    people = stratified_mean(label_N, one_stratum_N, prompt_N, probability_N)
+    worth_if_even = stratified_mean(label_N, one_stratum_N, prompt_N).worth
     corrected = stratified_mean(label_N, level_N, prompt_N, probability_N)
     group_N = np.unique(prompt_N, return_inverse=True)[1]
     is_one = len(rating_JN) == 1
     num_labels = int((~np.isnan(label_N)).sum())
-    has_both = people.worth is not None and corrected.worth is not None
+    times = None
+    if corrected.worth is not None and worth_if_even is not None:
+        times = corrected.worth / worth_if_even
     return CorrectedRate(
         num_responses=len(label_N),
         num_labels=num_labels,
         judge=mean_credit_interval(rating_JN[0], group_N) if is_one else Estimate(),
         people=people.estimate,
         corrected=corrected.estimate,
-        explained=explained_interval(corrected.explained, num_labels),
-        times=corrected.worth / people.worth if has_both else None,  # type: ignore[operator]
+        explained=explained_interval(corrected.explained, label_N[~np.isnan(label_N)]),
+        times=times,
     )
 
 
-def explained_interval(explained: float | None, num_labels: int) -> Estimate:
+def explained_interval(explained: float | None, label_I: _Floats) -> Estimate:
     """Return ρ² with the 95 % interval that Fisher's z gives ρ.
+
+    Labels that are nearly all equal say less about ρ than as many labels of which half are yes, so
+    they count as 4 times their variance.
 
     Args:
         explained: Share of the labels' variance that lies between the judge's levels.
-        num_labels: Number of labels that it was measured on.
+        label_I: The labels that it was measured on, 0 to 1.
     """
-    if explained is None or num_labels < 4:
+    num_labels = max(4 * float(label_I.var()) * len(label_I), 4.0) if len(label_I) > 3 else 0.0
+    if explained is None or not num_labels:
         return Estimate(value=explained)
     centre = math.atanh(min(math.sqrt(explained), _LARGEST_R))
     half_width = Z_95 / math.sqrt(num_labels - 3)

@@ -15,6 +15,7 @@ from encore.cli.output import (
     rule_legend,
     show_result,
 )
+from encore.cli.rate_tables import rate_lines
 from encore.core.command_parser import JsonOption, command
 from encore.core.number_text import counted
 from encore.core.terminal import say, say_next, warn
@@ -37,17 +38,27 @@ def annotate_export(config: AnnotateExportConfig, *, json: JsonOption = False) -
     rules have scores, as in the paper. All annotators get the same items. The data that an import
     needs stay in STUDY/annotations/KEY; give annotators only the files that are printed.
 
+    --next draws where another label narrows the interval of people's rate most, and prints what the
+    labels so far say: how many labels each further label is worth beside the judge.
+
     Examples: `encore annotate export study --annotators 3`,
     `encore annotate export study --kind rules --annotators 3`,
     `encore annotate export study --items 500 --format label-studio`.
     """
     from encore.data.study import open_study
     from encore.people.export_sample import export_sample
+    from encore.people.rates_by_rule import rates_of_study
 
-    export = export_sample(open_study(config.study), config)
+    study = open_study(config.study)
+    export = export_sample(study, config)
     sample, notes = export.sample, [export.note] if export.note else []
     record = {**sample.model_dump(), "files": export.files}
-    show_result(record, map(str, export.files), notes, as_json=json)
+    parts: list[Renderable] = [*map(str, export.files)]
+    if config.next:
+        rates = record["rates"] = tuple(rates_of_study(study))
+        rule_ids = sorted({row.rule_id for row in rates})
+        parts += [*rate_lines(rates, rule_ids), *([rule_legend(rule_ids)] if rates else ())]
+    show_result(record, parts, notes, as_json=json)
     item_kind = "response" if config.kind == "responses" else "pair of rules"
     items = counted(sample.num_items, "item")
     say(f"sample {sample.key}: {items}, each a {item_kind}; the same for all annotators")
@@ -63,8 +74,9 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     file again changes nothing. Missing answers and "cannot say" are allowed and counted.
 
     A judge's rating counts as the nearest label of the scale, the higher of two that are equally
-    near. Judges are compared with the median label of people. Samples of --kind rules give the win
-    rate of lower-entropy rules (the paper: 83%).
+    near. Judges are compared with the median label of people. Then people's rate under each rule
+    among all rated responses: by the judge alone, by people alone, and corrected. Samples of --kind
+    rules give the win rate of lower-entropy rules (the paper: 83%).
 
     Example: `encore annotate import study annotator-1.json annotator-2.json`
     """
@@ -72,6 +84,7 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     from encore.data.study import open_study
     from encore.people.import_answers import import_answers
     from encore.people.people_and_judges import ALL_RULES, people_report
+    from encore.people.rates_by_rule import rates_of_study
 
     study = open_study(config.study)
     imported = import_answers(study, config)
@@ -87,12 +100,14 @@ def annotate_import(config: AnnotateImportConfig, *, json: JsonOption = False) -
     for run_dir in list_runs(study.ratings_dir):
         if run_dir.name == sample.run_key:
             rule_ids = read_run(run_dir).rule_ids  # the numbers of the other tables
+    rates = tuple(rates_of_study(study)) if sample.kind == "responses" else ()
     tables = (
         _win_rate_lines(report)
         if sample.kind == "rules"
-        else _agreement_lines(report, sample, rule_ids)
+        else (*_agreement_lines(report, sample, rule_ids), *rate_lines(rates, rule_ids))
     )
     record = {"sample": sample.key, "imported": imported.annotators, **dataclasses.asdict(report)}
+    record["rates"] = rates
     show_result(record, tables, as_json=json)
     say_next("report", config.study)
 

@@ -16,6 +16,7 @@ from encore.cli.output import (
     span,
     warn_of_unused,
 )
+from encore.cli.rate_tables import rate_lines
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.number_text import number
@@ -48,8 +49,11 @@ def labels(
     after an interruption, the same command continues. A table that has ratings needs no judge. Per
     rule: the mean label, the share of equal labels, Cohen's kappa and Krippendorff's alpha with
     95 % intervals, and the entropy of the ratings; then the correlation over rules of that entropy
-    with agreement. A rating counts as the nearest value that labels have: as yes from one half on.
-    Labels without pairs are no input of `encore analyze`, `weights` and `train`.
+    with agreement. Then people's rate by the judge alone, by people alone, and corrected: the mean
+    label of each of the judge's levels, by how often the judge gives it. Leave the label empty for
+    responses that only the judge shall rate. A rating counts as the nearest value that labels have:
+    as yes from one half on. Labels without pairs are no input of `encore analyze`, `weights` and
+    `train`.
 
     Examples: encore labels study gold.jsonl.gz --judge ./my-judge --rules propositions.yaml
 
@@ -89,3 +93,4 @@ def _tables(report: LabelAgreement) -> Iterator[Renderable]:
     yield rule_table(rule_ids, report.rules, columns, title="Judge and people, by rule")
     yield rule_legend(rule_ids)
     yield f"{report.sentence}.\n"
+    yield from rate_lines(report.rates, rule_ids)

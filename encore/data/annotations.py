@@ -33,6 +33,7 @@ class Sample(BaseModel):
         seed: Seed of the random draw.
         run_key: Key of the rating run that the draw was stratified by.
         num_items: Number of items in the sample.
+        further_run_keys: Keys of the other rating runs that the draw was stratified by.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +44,7 @@ class Sample(BaseModel):
     seed: int
     run_key: str
     num_items: int
+    further_run_keys: tuple[str, ...] = ()
 
     def path(self, name: str) -> str:
         """Return the path of a file of the sample, relative to the study."""

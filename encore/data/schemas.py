@@ -71,11 +71,14 @@ LABELS = pa.schema(
 )
 
 #: STUDY/annotations/<key>/sample.parquet: the columns that annotators do not see.
-#: ``lower_entropy`` is ``first`` or ``second``. Grain: one row per item.
+#: ``probability`` is that of a response with its source and ratings to have a label after this
+#: sample; null where the sample is spread evenly, and shares of labels say it. ``lower_entropy`` is
+#: ``first`` or ``second``. Grain: one row per item.
 SAMPLED_RESPONSES = pa.schema(
     [
         *text_columns("item_id", "source", "pair_id", "response", "rule_id"),
         pa.field("rating", pa.float64(), nullable=False),
+        pa.field("probability", pa.float64(), nullable=True),
     ]
 )
 SAMPLED_RULES = pa.schema([*text_columns("item_id", "first_rule", "second_rule", "lower_entropy")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from encore.data.records import PreferencePair
 from encore.data.schemas import SAMPLED_RESPONSES, SAMPLED_RULES
 from encore.data.study import Study, changed_study
 from encore.people.handouts import handouts
+from encore.people.next_draw import draw_next, further_runs
 from encore.people.people_options import AnnotateExportConfig
 from encore.people.questionnaire import SIDES, Card, Item, Questionnaire, questions_of
 from encore.people.stratified_draw import Row, draw_responses, draw_rules
@@ -55,6 +57,7 @@ def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
     """
     ratings = open_ratings(study, run=config.run, judge=config.judge)
     assert ratings.manifest is not None, "ratings of a study have a manifest"
+    further_run_keys = further_runs(study, ratings) if config.next else ()
     rows, items = _draw(study, ratings, ratings.manifest, config)
     scale = tuple(config.scale.split(",")) if config.kind == "responses" else ()
     questions = questions_of(config.kind, scale)
@@ -66,6 +69,7 @@ def export_sample(study: Study, config: AnnotateExportConfig) -> ExportedSample:
         seed=config.seed,
         run_key=ratings.manifest.run_key,
         num_items=len(items),
+        further_run_keys=further_run_keys,
     )
     contents = handouts(sheet, config, key=sample.key)
     folder = study.path / sample.path("handouts")
@@ -104,7 +108,8 @@ def _draw(
     """Draw the rows of a sample, and return them with the item that annotators see for each."""
     rules = {rule["rule_id"]: rule for rule in manifest.rules}
     if config.kind == "responses":
-        rows = draw_responses(ratings, num_items=config.num_items, seed=config.seed)
+        draw = partial(draw_next, study) if config.next else draw_responses
+        rows = draw(ratings, num_items=config.num_items, seed=config.seed)
         pairs = _pairs_of_rows(study, rows)
         return rows, tuple(
             _response_item(row, rules[row["rule_id"]], pairs[row["source"], row["pair_id"]])

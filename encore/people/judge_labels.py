@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from encore.judges.base import Judge
 from encore.people.labelled_responses import LabelledRow, read_labels
 from encore.people.people_options import LabelsConfig
 from encore.people.propositions import rules_of_labels
+from encore.people.rates_by_rule import rates_of_rows
 from encore.people.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_options import RatingRunOptions, ReplyOptions
 from encore.rating.rating_run import run_over
@@ -51,8 +53,8 @@ def judge_labels(
 ) -> LabelAgreement:
     """Compare a judge with people, rule by rule, on labelled responses.
 
-    A judge rates every response under every rule that has labels; finished shards are reused. A
-    table with ratings needs no judge.
+    A judge rates every response under every rule of the table, also those without a label;
+    finished shards are reused. A table with ratings needs no judge.
 
     Args:
         study: Study for labels and ratings, which need not exist; None if a table has ratings.
@@ -67,7 +69,7 @@ def judge_labels(
         StudyIncompleteError: Shards failed; the same call rates only these shards.
         EncoreError: The judge does not load.
     """
-    rows = read_labels(config.files)
+    rows = read_labels(config.files, unlabelled=True)
     folder: Path | None = None
     manifest: RatingManifest | None = None
     if config.judge is not None:
@@ -79,7 +81,9 @@ def judge_labels(
         )
     elif study is not None:
         folder = _labels_dir(study) / _labels_key(rows)
-    table = pa.Table.from_pylist(list(map(dataclasses.asdict, rows)), schema=LABELS_SCHEMA)
+    labelled_rows = [row for row in rows if not math.isnan(row.label)]
+    records = list(map(dataclasses.asdict, labelled_rows))
+    table = pa.Table.from_pylist(records, schema=LABELS_SCHEMA)
     path = folder / TABLE_NAME if folder else None
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +91,7 @@ def judge_labels(
             pq.write_table(table, temporary, compression="zstd")
     return replace(
         label_agreement(table),
+        rates=tuple(rates_of_rows(rows)),
         judge=manifest.judge if manifest else None,
         table=str(path) if path else None,
         synthetic=manifest.synthetic if manifest else (),
@@ -147,6 +152,9 @@ def _labels_dir(study_path: Path) -> Path:
 
 
 def _labels_key(rows: Sequence[LabelledRow]) -> str:
-    """Return a digest of all labels and their texts, the same for every order of the rows."""
-    labels = sorted((row.source, row.content_id, row.rule_id, row.label) for row in rows)
+    """Return a digest of all labels and texts, the same for every order of the rows."""
+    labels = sorted(
+        (row.source, row.content_id, row.rule_id, -1.0 if math.isnan(row.label) else row.label)
+        for row in rows
+    )
     return run_key_of({"labels": labels})

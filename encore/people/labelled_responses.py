@@ -9,6 +9,7 @@ PKU-SafeRLHF has two responses with a label each.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ class LabelledRow:
         response_id: Id of the response in the table, else a digest of its text.
         source: Source in the table, else the file's name without its suffixes.
         rule_id: Id of the rule.
-        label: Number from 0 (the rule does not hold) to 1 (it holds).
+        label: Number from 0 (the rule does not hold) to 1 (it holds); NaN for a response without a
+            label, which a judge rates.
         rating: Rating by a judge in the table, None without one.
         pair: Prompt and response for the judge, as a pair whose rejected response is empty. None
             if the table has no text.
@@ -92,8 +94,12 @@ class LabelledRow:
         return self.response_id if self.pair is None else self.pair.pair_id
 
 
-def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
-    """Read the labels under rules of all files, in order. Records without a label are skipped.
+def read_labels(files: Sequence[Path], *, unlabelled: bool = False) -> list[LabelledRow]:
+    """Read the labels under rules of all files, in order.
+
+    Args:
+        files: Tables of labels.
+        unlabelled: True returns records without a label too; else they are skipped.
 
     Raises:
         InputError: A file does not exist, a record is malformed, two texts have the same
@@ -113,16 +119,17 @@ def read_labels(files: Sequence[Path]) -> list[LabelledRow]:
             yield row
 
     rows = [*_read(files, rows_of_one_text)]
-    if not rows:
+    labelled_rows = [row for row in rows if not math.isnan(row.label)]
+    if not labelled_rows:
         raise InputError(
             f"labels {', '.join(map(str, files))}: no labels; expected the columns response, rule "
             "and label, or the records of Rule Based Rewards"
         )
-    return rows
+    return rows if unlabelled else labelled_rows
 
 
 def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]:
-    """Yield the labels of a record: one for each proposition, or the label of a table's row."""
+    """Yield the labels of a record, NaN without one: one for each proposition, or that of a row."""
     response: str | None
     if "propositions" in record:
         prompt, completion = (
@@ -150,16 +157,15 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
                 "expected a rule and a response (or response_id), but one is empty",
             )
         label = _number(value, "label")
-        if label is not None:
-            yield LabelledRow(
-                response_id=response_id,
-                source=source,
-                rule_id=rule_id,
-                label=label,
-                rating=rating,
-                pair=pair,
-                prompt_id=prompt_id,
-            )
+        yield LabelledRow(
+            response_id=response_id,
+            source=source,
+            rule_id=rule_id,
+            label=math.nan if label is None else label,
+            rating=rating,
+            pair=pair,
+            prompt_id=prompt_id,
+        )
 
 
 def _one_sided_pair(prompt: Sequence[Message], response: str, *, source: str) -> PreferencePair:

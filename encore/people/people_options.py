@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from encore.core.config import option
 from encore.data.records import SampleKind
@@ -51,6 +51,9 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
     )
     scale: Annotated[str, AfterValidator(_checked_scale)] = option("0,0.5,1", metavar="LABELS")
     """Labels of --kind responses: numbers from 0 to 1 with commas, the lowest first."""
+    next: bool = option(False)
+    """Draw responses without a label, where another label narrows the interval of people's rate
+    most: by the labels so far, and where the study's judges disagree."""
     seed: int = option(0, ge=0)
     """Seed of the sample and of the order in which each annotator sees it."""
     format: Format = option("html")
@@ -59,6 +62,12 @@ class AnnotateExportConfig(StudyConfig, RunChoice):
     annotators: int = option(1, ge=1, le=100)
     """Number of people who get the same items. Each gets a file in another random order (html,
     csv)."""
+
+    @model_validator(mode="after")
+    def _check_next(self) -> Self:
+        if self.next and self.kind != "responses":
+            raise ValueError("--next draws responses; leave --kind rules out")
+        return self
 
     @property
     def num_items(self) -> int:

@@ -24,6 +24,7 @@ from encore.analysis.rater_agreement import (
     nearest_level,
     pearson_interval,
 )
+from encore.people.rates_by_rule import RuleRate
 from encore.warehouse import entropies_by_rule
 
 _Floats = NDArray[np.float64]
@@ -78,6 +79,8 @@ class LabelAgreement:
         judge: Name of the judge; None if the table had ratings.
         table: Path of the Parquet file with labels and ratings; None if it was not written.
         synthetic: Names of the synthetic inputs, such as the judge; empty without any.
+        rates: People's rate under each rule, from the judge's ratings of all responses of the
+            table and people's labels.
     """
 
     rules: tuple[RuleLabels, ...]
@@ -87,6 +90,7 @@ class LabelAgreement:
     judge: str | None = None
     table: str | None = None
     synthetic: tuple[str, ...] = ()
+    rates: tuple[RuleRate, ...] = ()
 
 
 def label_agreement(table: pa.Table) -> LabelAgreement:

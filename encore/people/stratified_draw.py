@@ -29,11 +29,11 @@ def draw_responses(ratings: Ratings, *, num_items: int, seed: int) -> list[Row]:
     """Draw responses under rules, spread over sources and rules, and within these over ratings."""
     pairs = read_pairs_of(ratings)
     response_N, pair_N, rule_N = np.nonzero(~np.isnan(pairs.rating_2PR))
-    cell_N = _sources(pairs)[pair_N] * len(pairs.rule_ids) + rule_N
+    cell_N = source_indices(pairs)[pair_N] * len(pairs.rule_ids) + rule_N
     level_N = pairs.rating_2PR[response_N, pair_N, rule_N]
     order = stratified_order(cell_N, level_N, np.random.default_rng(seed))[:num_items]
     drawn = zip(response_N[order], pair_N[order], rule_N[order], strict=True)
-    return _with_ids([_rated_row(pairs, *indices) for indices in drawn], seed)
+    return with_ids([rated_row(pairs, *indices) for indices in drawn], seed)
 
 
 def draw_rules(
@@ -62,7 +62,7 @@ def draw_rules(
         for rule, rule_id in enumerate(pairs.rule_ids)
         if rule_id in drawn_rules
     }
-    return _with_ids(rows, seed), examples
+    return with_ids(rows, seed), examples
 
 
 def stratified_order(
@@ -131,12 +131,13 @@ def _examples(pairs: PairRatings, rule: int, rng: np.random.Generator) -> list[R
     """Draw rated responses of one rule, spread over sources and ratings, each of another pair."""
     rating_2P = pairs.rating_2PR[:, :, rule]
     response_N, pair_N = np.nonzero(~np.isnan(rating_2P))
-    order = stratified_order(_sources(pairs)[pair_N], rating_2P[response_N, pair_N], rng)
+    order = stratified_order(source_indices(pairs)[pair_N], rating_2P[response_N, pair_N], rng)
     first_N = np.sort(np.unique(pair_N[order], return_index=True)[1])[:NUM_EXAMPLES]
-    return [_rated_row(pairs, response_N[index], pair_N[index], rule) for index in order[first_N]]
+    return [rated_row(pairs, response_N[index], pair_N[index], rule) for index in order[first_N]]
 
 
-def _rated_row(pairs: PairRatings, response: int, pair: int, rule: int) -> Row:
+def rated_row(pairs: PairRatings, response: int, pair: int, rule: int) -> Row:
+    """Return a response under a rule with its rating."""
     return {
         "source": pairs.source_P[pair],
         "pair_id": pairs.pair_id_P[pair],
@@ -146,12 +147,12 @@ def _rated_row(pairs: PairRatings, response: int, pair: int, rule: int) -> Row:
     }
 
 
-def _sources(pairs: PairRatings) -> _Indices:
+def source_indices(pairs: PairRatings) -> _Indices:
     """Return the index of each pair's source among the sorted sources, shape [P]."""
     return np.asarray(np.unique(pairs.source_P, return_inverse=True)[1])
 
 
-def _with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
+def with_ids(rows: Sequence[Row], seed: int) -> list[Row]:
     """Return the rows with digests as ids, sorted by id, so that ids and order reveal nothing.
 
     An id begins with a letter for the same reason as `Questionnaire.key`.

@@ -1,0 +1,178 @@
+"""Estimate people's rate under each rule from judges' ratings of all responses and few labels.
+
+Suffixes: N responses (under one rule), P pairs, J judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encore.analysis.bootstrap import Estimate
+from encore.analysis.corrected_rate import CorrectedRate, corrected_rate, forecast_times
+from encore.data.annotations import people_labels, read_items, read_samples
+from encore.data.rating_runs import list_runs, run_status
+from encore.data.records import RESPONSES
+from encore.data.study import Study
+from encore.people.labelled_responses import LabelledRow
+from encore.warehouse import PairRatings, open_ratings, read_pairs_of
+
+#: Value of `RuleRate.who` for all judges of a study together.
+ALL_JUDGES = "all judges"
+
+_Floats = NDArray[np.float64]
+#: Label or probability by (source, response_id, rule_id).
+_Values = Mapping[tuple[str, str, str], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRate:
+    """People's rate under one rule, estimated with one judge, or with all judges together.
+
+    Attributes:
+        rule_id: Id of the rule.
+        who: Title of the judge with the key of its run; `ALL_JUDGES`; empty in a table of labels.
+        rate: The judge alone, people alone, and corrected.
+        forecast: Number of labels by people alone that each further label is worth beside the
+            judge, while few of the responses have one: 1 / (1 - ρ²).
+    """
+
+    rule_id: str
+    who: str
+    rate: CorrectedRate
+    forecast: Estimate
+
+
+def _rule_rate(rule_id: str, who: str, rate: CorrectedRate) -> RuleRate:
+    forecast = forecast_times(rate.explained, num_labels=0, num_responses=rate.num_responses)
+    return RuleRate(rule_id=rule_id, who=who, rate=rate, forecast=forecast)
+
+
+def rates_of_rows(rows: Sequence[LabelledRow]) -> Iterator[RuleRate]:
+    """Yield people's rate under each rule of a table; its rows without a label have NaN.
+
+    Rules without a labelled response that has a rating are left out.
+    """
+    for rule_id in dict.fromkeys(row.rule_id for row in rows):
+        rated_rows = [row for row in rows if row.rule_id == rule_id and row.rating is not None]
+        label_N = np.array([row.label for row in rated_rows], dtype=np.float64)
+        if np.isnan(label_N).all():
+            continue
+        rating_N = np.array([row.rating for row in rated_rows], dtype=np.float64)
+        prompts = [row.prompt_id or f"{row.source} {row.response_id}" for row in rated_rows]
+        prompt_N = np.asarray(np.unique(prompts, return_inverse=True)[1])
+        yield _rule_rate(rule_id, "", corrected_rate(label_N, [rating_N], prompt_N))
+
+
+def rates_of_study(study: Study) -> Iterator[RuleRate]:
+    """Yield people's rate under each rule of a study that annotators have labelled responses of.
+
+    All samples of the study count. They were drawn by sources and by the ratings of some runs, so a
+    label counts by the inverse of the probability that such a response has one.
+    """
+    labels = labels_of_study(study)
+    ratings_by_run = rated_pairs(study) if labels else {}
+    samples = [sample for sample in read_samples(study) if sample.kind == "responses"]
+    drawn_by = {key for sample in samples for key in (sample.run_key, *sample.further_run_keys)}
+    recorded = _recorded_probabilities(study)
+    for rule_id in sorted({rule_id for _, _, rule_id in labels}):
+        runs = {key: run for key, run in ratings_by_run.items() if rule_id in run[1].rule_ids}
+        if not runs:
+            continue
+        base = next(iter(runs.values()))[1]
+        rating_by_run = {key: ratings_like(base, run[1], rule_id) for key, run in runs.items()}
+        label_N = values_of_pairs(base, labels, rule_id)
+        cell_N = cells_of_draws(base, [rating_by_run[key] for key in runs if key in drawn_by])
+        probability_N = _probabilities(
+            cell_N, ~np.isnan(label_N), values_of_pairs(base, recorded, rule_id)
+        )
+        ratings_by_name = {runs[key][0]: [rating_N] for key, rating_N in rating_by_run.items()}
+        if len(runs) > 1:
+            ratings_by_name[ALL_JUDGES] = [*rating_by_run.values()]
+        for name, rating_JN in ratings_by_name.items():
+            rate = corrected_rate(label_N, rating_JN, np.tile(base.group_P, 2), probability_N)
+            yield _rule_rate(rule_id, name, rate)
+
+
+def labels_of_study(study: Study) -> dict[tuple[str, str, str], float]:
+    """Return people's labels in all samples of a study, by (source, response_id, rule_id)."""
+    labels: dict[tuple[str, str, str], float] = {}
+    for _, sample_labels in people_labels(study):
+        labels |= sample_labels
+    return labels
+
+
+def rated_pairs(study: Study) -> dict[str, tuple[str, PairRatings]]:
+    """Return the name of the judge and the ratings of each run with ratings, by the run's key."""
+    ratings_by_run = {}
+    for run_dir in list_runs(study.ratings_dir):
+        status = run_status(run_dir)
+        if status.paths:
+            name = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
+            ratings_by_run[run_dir.name] = (
+                name,
+                read_pairs_of(open_ratings(study, run=run_dir.name)),
+            )
+    return ratings_by_run
+
+
+def ratings_like(base: PairRatings, pairs: PairRatings, rule_id: str) -> _Floats:
+    """Return the ratings of a rule in the order of other pairs, chosen first, shape [2 · P]."""
+    rating_2P = pairs.rating_2PR[:, :, pairs.rule_ids.index(rule_id)]
+    index_of = {key: index for index, key in enumerate(_pair_keys(pairs))}
+    index_P = np.array([index_of.get(key, -1) for key in _pair_keys(base)], dtype=np.intp)
+    return np.where(index_P < 0, np.nan, rating_2P[:, index_P]).reshape(-1)
+
+
+def cells_of_draws(base: PairRatings, rating_JN: Sequence[_Floats]) -> NDArray[np.intp]:
+    """Return a number for the source and the ratings of each response together, from 0, shape [N].
+
+    Responses of a cell have the same probability to be drawn.
+    """
+    source_P = np.unique(base.source_P.astype(str), return_inverse=True)[1]
+    columns = [np.tile(source_P, 2), *(np.nan_to_num(rating_N, nan=-1.0) for rating_N in rating_JN)]
+    return np.asarray(np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1))
+
+
+def _probabilities(
+    cell_N: NDArray[np.intp], is_labelled_N: NDArray[np.bool_], recorded_N: _Floats
+) -> _Floats:
+    """Return the probability of each response to have a label: of its cell, as a draw recorded it.
+
+    Of a cell without a record it is the share of responses that have one. The largest record is the
+    latest: a sample records what is so after it.
+    """
+    share_C = np.bincount(cell_N, weights=is_labelled_N) / np.bincount(cell_N)
+    recorded_C = np.zeros(len(share_C))
+    np.maximum.at(recorded_C, cell_N, np.nan_to_num(recorded_N))
+    return np.asarray(np.where(recorded_C > 0, recorded_C, share_C)[cell_N], dtype=np.float64)
+
+
+def _recorded_probabilities(study: Study) -> dict[tuple[str, str, str], float]:
+    """Return the probabilities that the samples recorded, by (source, response_id, rule_id)."""
+    probabilities: dict[tuple[str, str, str], float] = {}
+    for sample in read_samples(study):
+        for row in read_items(study, sample).to_pylist():
+            if row.get("probability") is not None:
+                response_id = f"{row['pair_id']}:{row['response']}"
+                probabilities[row["source"], response_id, row["rule_id"]] = row["probability"]
+    return probabilities
+
+
+def _pair_keys(pairs: PairRatings) -> Iterator[tuple[str, str]]:
+    return zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
+
+
+def values_of_pairs(pairs: PairRatings, values: _Values, rule_id: str) -> _Floats:
+    """Return the value of each response under a rule, chosen first; NaN without one."""
+    return np.array(
+        [
+            values.get((source, f"{pair_id}:{response}", rule_id), np.nan)
+            for response in RESPONSES
+            for source, pair_id in _pair_keys(pairs)
+        ],
+        dtype=np.float64,
+    )

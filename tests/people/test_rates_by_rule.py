@@ -1,0 +1,160 @@
+"""People's rate under a rule: from tables of labels, and from samples drawn one after another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from encore.analysis.corrected_rate import corrected_rate
+from encore.data.annotations import read_items
+from encore.data.study import open_study
+from encore.people.import_answers import import_answers
+from encore.people.judge_labels import judge_labels
+from encore.people.next_draw import next_probabilities, systematic_draw
+from encore.people.people_options import AnnotateImportConfig, LabelsConfig
+from encore.people.rates_by_rule import ALL_JUDGES, rates_of_study
+from tests.golden.command_line import encore
+from tests.people.answering import save_page
+from tests.people.conftest import exported, run_of
+from tests.worlds.studies import write_lines
+
+annotate = partial(encore, "annotate")
+
+
+def rated_rows(num_labelled: int) -> list[dict[str, Any]]:
+    """Return 100 responses under two rules: the judge says yes to every fourth, people to more."""
+    return [
+        {
+            "response_id": f"r{number}",
+            "rule": rule,
+            "rating": float(number % 4 == 0),
+            "label": float(number % 4 == 0 or number % 8 == 1) if number < num_labelled else "",
+        }
+        for rule in ("kind", "short")
+        for number in range(100)
+    ]
+
+
+def test_rows_without_a_label_count_for_the_judge(tmp_path):
+    table = write_lines(tmp_path / "t.jsonl", rated_rows(40))
+    report = judge_labels(None, LabelsConfig(files=(table,)))
+    assert [rule.num_labels for rule in report.rules] == [40, 40]
+    for row in report.rates:
+        assert (row.rate.num_responses, row.rate.num_labels) == (100, 40)
+        assert row.rate.judge.value == pytest.approx(0.25)
+        # All of the judge's yes are yes, and 5 of the 30 others with a label.
+        assert row.rate.corrected.value == pytest.approx(0.25 + 0.75 * 5 / 30)
+        assert row.forecast.value == pytest.approx(1 / (1 - row.rate.explained.value))
+    finished = encore("labels", table)
+    assert "People's rate by rule" in finished.out
+    assert "25 (18…34)" in finished.out
+    assert "No judge is shown" not in finished.out
+    saved = 40 * (report.rates[0].rate.times - 1)
+    assert f" {saved:.0f} " in finished.out
+    record = encore("labels", table, "--json").json
+    assert record["rates"] == json.loads(json.dumps([*map(dataclasses.asdict, report.rates)]))
+
+
+def test_a_judge_that_says_nothing_is_said_to_save_nothing(tmp_path):
+    rows = [row | {"label": index // 4 % 2} for index, row in enumerate(rated_rows(0)[:60])]
+    table = write_lines(tmp_path / "t.jsonl", rows)
+    assert "No judge is shown to save labels under rule 1." in encore("labels", table).out
+
+
+# --- samples of a study ---------------------------------------------------------------------------
+
+
+def answer_all(study: Path, folder: Path, **options: Any) -> Any:
+    """Export a sample, answer every item by the parity of its id, and import the answers."""
+    export = exported(study, **options)
+    saved = save_page(
+        export.files[0],
+        folder / f"{export.sample.key}.json",
+        lambda item_id, question: "" if question == "comment" else str(int(item_id[-1], 16) % 2),
+    )
+    opened = open_study(study)
+    import_answers(opened, AnnotateImportConfig(study=study, files=(saved,)))
+    return export.sample
+
+
+def test_a_next_sample_has_no_labelled_response_and_records_probabilities(study, tmp_path):
+    first = answer_all(study, tmp_path, items=60)
+    second = answer_all(study, tmp_path, items=60, next=True)
+    assert second.num_items == 60
+    assert len(second.further_run_keys) == 2
+    items = [read_items(open_study(study), sample).to_pylist() for sample in (first, second)]
+    keys = [
+        {(row["source"], row["pair_id"], row["response"], row["rule_id"]) for row in rows}
+        for rows in items
+    ]
+    assert not keys[0] & keys[1]
+    assert {row["probability"] for row in items[0]} == {None}
+    assert all(0 < row["probability"] <= 1 for row in items[1])
+    rates = [*rates_of_study(open_study(study))]
+    for row in rates:
+        assert row.rate.num_labels <= 40
+        assert row.rate.corrected.low < row.rate.corrected.value < row.rate.corrected.high
+    assert [row.who == ALL_JUDGES for row in rates] == [False, False, False, True] * 3
+    again = exported(study, items=30, next=True, seed=1)
+    assert exported(study, items=30, next=True, seed=1).sample == again.sample
+
+
+def test_the_commands_print_what_the_labels_so_far_say(study, tmp_path):
+    options = (study, "--run", run_of(study), "--items", 30)
+    first = annotate("export", *options, "--next", "--json").json
+    assert first["rates"] == []
+    saved = save_page(Path(first["files"][0]), tmp_path / "a.json", lambda *_: "0.5")
+    finished = annotate("import", study, saved)
+    assert "corrected" in finished.out
+    assert "all judges" in annotate("export", *options, "--next").out
+    refused = annotate("export", *options, "--next", "--kind", "rules")
+    assert refused.code == 1
+    assert "leave --kind rules out" in refused.err
+
+
+# --- which to label next --------------------------------------------------------------------------
+
+
+def test_responses_that_judges_disagree_on_are_drawn_more_often_and_none_is_left_out():
+    cell_N = np.repeat([0, 1, 2], [400, 200, 400])
+    expected_N = np.repeat([0.0, 0.5, 1.0], [400, 200, 400])
+    label_N, is_rated_N = np.full(1000, np.nan), np.full(1000, True)
+    chance_N = next_probabilities(cell_N, label_N, expected_N, is_rated_N, 100)
+    assert chance_N.sum() == pytest.approx(100)
+    # Standard deviations: the root of 0.1 · 0.9, and of 0.5 · 0.5.
+    assert chance_N[500] / chance_N[0] == pytest.approx(0.5 / 0.3)
+    # 50 labels, all equal, where the judges disagree: the other cells are drawn from.
+    label_N[400:450] = 1.0
+    chance_N = next_probabilities(cell_N, label_N, expected_N, is_rated_N, 100)
+    assert chance_N[400:450].max() == 0
+    assert 0 < chance_N[500] < chance_N[0]
+    assert chance_N.sum() == pytest.approx(100)
+    counts_N = np.zeros(1000)
+    for seed in range(200):
+        drawn_N = systematic_draw(chance_N, cell_N, np.random.default_rng(seed))
+        assert len(np.unique(drawn_N)) == 100
+        counts_N[drawn_N] += 1
+    assert counts_N[450:600].mean() / 200 == pytest.approx(chance_N[500], abs=0.01)
+
+
+def test_an_estimate_from_unequal_draws_covers_with_the_recorded_probabilities():
+    rng, covers, values = np.random.default_rng(0), [], []
+    for _ in range(100):
+        expected_N = rng.beta(0.5, 0.5, 1000).round(1)
+        labels_N = (rng.random(1000) < 0.5 * expected_N).astype(float)
+        cell_N = np.unique(expected_N, return_inverse=True)[1]
+        free_N = np.full(1000, np.nan)
+        chance_N = next_probabilities(cell_N, free_N, expected_N, np.full(1000, True), 60)
+        drawn_N = systematic_draw(chance_N, cell_N, rng)
+        free_N[drawn_N] = labels_N[drawn_N]
+        rate = corrected_rate(free_N, [expected_N], np.arange(1000), chance_N)
+        covers.append(rate.corrected.low <= 0.25 <= rate.corrected.high)
+        values.append(rate.people.value)
+    assert np.mean(covers) > 0.9
+    assert np.mean(values) == pytest.approx(0.25, abs=0.015)
