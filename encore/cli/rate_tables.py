@@ -37,8 +37,8 @@ def rate_lines(rates: Sequence[RuleRate], rule_ids: Sequence[str]) -> Iterator[R
     yield record_table(rates, columns, title="People's rate by rule, in percent (95 %)")
     yield (
         "The interval of the judge alone leaves its errors out; trust the corrected one. Saved are "
-        "the labels that people alone would need besides for an interval as narrow. A further label "
-        "is worth so many without the judge, while few responses have one.\n"
+        "the labels that people alone would need besides for an interval as narrow. A further "
+        "label is worth so many without the judge, while few responses have one.\n"
     )
     idle = {row.rule_id for row in rates} - {row.rule_id for row in rates if _saves_labels(row)}
     if idle:

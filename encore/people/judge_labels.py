@@ -153,6 +153,7 @@ def _labels_dir(study_path: Path) -> Path:
 
 def _labels_key(rows: Sequence[LabelledRow]) -> str:
     """Return a digest of all labels and texts, the same for every order of the rows."""
+    # JSON has no NaN: a response without a label has -1.
     labels = sorted(
         (row.source, row.content_id, row.rule_id, -1.0 if math.isnan(row.label) else row.label)
         for row in rows

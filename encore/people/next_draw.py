@@ -94,7 +94,7 @@ def next_probabilities(
     may_be_drawn_N = is_rated_N & ~is_labelled_N
     num_free = int(may_be_drawn_N.sum())
     if num_free <= num_items:
-        return may_be_drawn_N.astype(np.float64)
+        return np.asarray(may_be_drawn_N, dtype=np.float64)
     size_C, num_labels_C = np.bincount(cell_N), np.bincount(cell_N, weights=is_labelled_N)
     given_N = np.where(is_labelled_N, label_N, 0.0)
     expected_C = np.bincount(cell_N, weights=expected_N) / size_C

@@ -56,7 +56,7 @@ def test_a_judge_without_a_wrong_level_leaves_an_interval():
 
 def test_levels_with_few_labels_are_joined_and_a_level_without_labels_counts():
     label_N, rating_N = labelled(
-        (0.0, 50, [0] * 5), (0.5, 10, []), (0.7, 10, [1, 1]), (1.0, 30, [1, 1, 0])
+        (0.0, 50, [0] * 5), (0.5, 20, []), (0.7, 10, [1, 1]), (1.0, 20, [1, 1, 0])
     )
     # The last three levels have five labels together, four of them yes.
     assert corrected_rate(label_N, [rating_N], np.arange(100)).corrected.value == pytest.approx(0.4)
