@@ -86,7 +86,7 @@ def rates_of_study(study: Study) -> Iterator[RuleRate]:
         rating_by_run = {key: ratings_like(base, run[1], rule_id) for key, run in runs.items()}
         label_N = values_of_pairs(base, labels, rule_id)
         cell_N = cells_of_draws(base, [rating_by_run[key] for key in runs if key in drawn_by])
-        probability_N = _probabilities(
+        probability_N = label_probabilities(
             cell_N, ~np.isnan(label_N), values_of_pairs(base, recorded, rule_id)
         )
         ratings_by_name = {runs[key][0]: [rating_N] for key, rating_N in rating_by_run.items()}
@@ -137,7 +137,7 @@ def cells_of_draws(base: PairRatings, rating_JN: Sequence[_Floats]) -> NDArray[n
     return np.asarray(np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1))
 
 
-def _probabilities(
+def label_probabilities(
     cell_N: NDArray[np.intp], is_labelled_N: NDArray[np.bool_], recorded_N: _Floats
 ) -> _Floats:
     """Return the probability of each response to have a label: of its cell, as a draw recorded it.
