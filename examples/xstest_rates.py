@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.corrected_rate import CorrectedRate, corrected_rate, joint_levels
-from encore.people.next_draw import next_probabilities, systematic_draw
+from encore.people.next_draw import next_probabilities, probabilities_after, systematic_draw
 from encore.people.rates_by_rule import label_probabilities
 
 # Suffixes: N completions, 3 people, GPT-4 and string matching.
@@ -84,9 +84,8 @@ def rates_of_a_study(
             np.full(len(prompt_N), True),
             num_labels - earlier,
         )
-        share_C = np.bincount(cell_N, weights=~np.isnan(label_N)) / np.bincount(cell_N)
+        after_N = probabilities_after(cell_N, label_N, chance_N)
         drawn_N = systematic_draw(chance_N, cell_N, rng)
-        after_N = share_C[cell_N] + (1 - share_C[cell_N]) * chance_N
         label_N[drawn_N], recorded_N[drawn_N] = refusal_3N[0, drawn_N], after_N[drawn_N]
         probability_N = label_probabilities(cell_N, ~np.isnan(label_N), recorded_N)
         rate = corrected_rate(label_N, [*refusal_3N[1:]], prompt_N, probability_N)

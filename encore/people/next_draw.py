@@ -14,15 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.data.study import Study
-from encore.people.rates_by_rule import (
-    cells_of_draws,
-    labels_of_study,
-    rated_pairs,
-    ratings_like,
-    values_of_pairs,
-)
+from encore.people.rates_by_rule import AlignedPairs, labels_of_study, rated_runs
 from encore.people.stratified_draw import Row, rated_row, with_ids
-from encore.warehouse import Ratings, read_pairs_of
+from encore.warehouse import Ratings, open_ratings, read_pairs_of
 
 #: What the judges say before there are labels counts as this many labels of a cell.
 _PRIOR_LABELS = 2.0
@@ -37,7 +31,7 @@ _Floats = NDArray[np.float64]
 def further_runs(study: Study, ratings: Ratings) -> tuple[str, ...]:
     """Return the keys of the study's other runs, whose ratings `draw_next` uses too."""
     assert ratings.manifest is not None, "ratings of a study have a manifest"
-    return tuple(key for key in rated_pairs(study) if key != ratings.manifest.run_key)
+    return tuple(key for key in rated_runs(study) if key != ratings.manifest.run_key)
 
 
 def draw_next(study: Study, ratings: Ratings, *, num_items: int, seed: int) -> list[Row]:
@@ -46,32 +40,40 @@ def draw_next(study: Study, ratings: Ratings, *, num_items: int, seed: int) -> l
     A row's ``probability`` is that of a response of its cell to have a label after this sample.
     """
     pairs, labels = read_pairs_of(ratings), labels_of_study(study)
-    others = [
-        run for key, (_, run) in rated_pairs(study).items() if key in further_runs(study, ratings)
-    ]
-    rng, rows = np.random.default_rng(seed), []
+    further = [open_ratings(study, run=key) for key in further_runs(study, ratings)]
+    runs = [pairs, *map(read_pairs_of, further)]
+    all_pairs = AlignedPairs.of([pairs])
+    rng, num_rules = np.random.default_rng(seed), len(pairs.rule_ids)
+    rows, probability_of = [], {}
     for rule, rule_id in enumerate(pairs.rule_ids):
-        rating_JN = [
-            ratings_like(pairs, run, rule_id) for run in (pairs, *others) if rule_id in run.rule_ids
-        ]
-        label_N = values_of_pairs(pairs, labels, rule_id)
+        rating_JN = [all_pairs.ratings(run, rule_id) for run in runs if rule_id in run.rule_ids]
+        label_N, cell_N = all_pairs.values(labels, rule_id), all_pairs.cells(rating_JN)
         is_rated_N = ~np.isnan(rating_JN[0])
-        cell_N = cells_of_draws(pairs, rating_JN)
         expected_N = np.nanmean(np.where(is_rated_N, np.stack(rating_JN), 0.0), axis=0)
-        wanted = num_items // len(pairs.rule_ids) + (rule < num_items % len(pairs.rule_ids))
-        chance_N = next_probabilities(cell_N, label_N, expected_N, is_rated_N, wanted)
-        is_labelled_N = ~np.isnan(label_N)
-        share_C = np.bincount(cell_N, weights=is_labelled_N) / np.bincount(cell_N)
-        after_N = share_C[cell_N] + (1 - share_C[cell_N]) * chance_N
+        num_wanted = num_items // num_rules + (rule < num_items % num_rules)
+        chance_N = next_probabilities(cell_N, label_N, expected_N, is_rated_N, num_wanted)
+        after_N = probabilities_after(cell_N, label_N, chance_N)
         for index in systematic_draw(chance_N, cell_N, rng):
             response, pair = divmod(int(index), pairs.num_pairs)
-            row = rated_row(pairs, response, pair, rule)
-            rows.append((row, float(after_N[index])))
-    probability_of = {tuple(row.values()): probability for row, probability in rows}
+            rows.append(rated_row(pairs, response, pair, rule))
+            probability_of[tuple(rows[-1].values())] = float(after_N[index])
     return [
         {**row, "probability": probability_of[tuple(row.values())[1:]]}
-        for row in with_ids([row for row, _ in rows], seed)
+        for row in with_ids(rows, seed)
     ]
+
+
+def probabilities_after(cell_N: NDArray[np.intp], label_N: _Floats, chance_N: _Floats) -> _Floats:
+    """Return the probability of each response of a cell to have a label after a draw.
+
+    Args:
+        cell_N: Cell of each response, from 0.
+        label_N: Labels before the draw; NaN without one.
+        chance_N: Probability of each response without a label to be drawn.
+    """
+    share_C = np.bincount(cell_N, weights=~np.isnan(label_N)) / np.bincount(cell_N)
+    after_N = share_C[cell_N] + (1 - share_C[cell_N]) * chance_N
+    return np.asarray(after_N, dtype=np.float64)
 
 
 def next_probabilities(

@@ -74,26 +74,30 @@ def rates_of_study(study: Study) -> Iterator[RuleRate]:
     label counts by the inverse of the probability that such a response has one.
     """
     labels = labels_of_study(study)
-    ratings_by_run = rated_pairs(study) if labels else {}
+    if not labels:
+        return
+    names = rated_runs(study)
+    runs = {key: read_pairs_of(open_ratings(study, run=key)) for key in names}
     samples = [sample for sample in read_samples(study) if sample.kind == "responses"]
     drawn_by = {key for sample in samples for key in (sample.run_key, *sample.further_run_keys)}
-    recorded = _recorded_probabilities(study)
+    recorded = _recorded_probabilities(study, labels)
+    all_pairs = AlignedPairs.of([*runs.values()])
     for rule_id in sorted({rule_id for _, _, rule_id in labels}):
-        runs = {key: run for key, run in ratings_by_run.items() if rule_id in run[1].rule_ids}
-        if not runs:
-            continue
-        base = next(iter(runs.values()))[1]
-        rating_by_run = {key: ratings_like(base, run[1], rule_id) for key, run in runs.items()}
-        label_N = values_of_pairs(base, labels, rule_id)
-        cell_N = cells_of_draws(base, [rating_by_run[key] for key in runs if key in drawn_by])
+        rating_by_run = {
+            key: all_pairs.ratings(run, rule_id)
+            for key, run in runs.items()
+            if rule_id in run.rule_ids
+        }
+        label_N = all_pairs.values(labels, rule_id)
+        cell_N = all_pairs.cells([rating_by_run[key] for key in rating_by_run if key in drawn_by])
         probability_N = label_probabilities(
-            cell_N, ~np.isnan(label_N), values_of_pairs(base, recorded, rule_id)
+            cell_N, ~np.isnan(label_N), all_pairs.values(recorded, rule_id)
         )
-        ratings_by_name = {runs[key][0]: [rating_N] for key, rating_N in rating_by_run.items()}
-        if len(runs) > 1:
+        ratings_by_name = {names[key]: [rating_N] for key, rating_N in rating_by_run.items()}
+        if len(rating_by_run) > 1:
             ratings_by_name[ALL_JUDGES] = [*rating_by_run.values()]
         for name, rating_JN in ratings_by_name.items():
-            rate = corrected_rate(label_N, rating_JN, np.tile(base.group_P, 2), probability_N)
+            rate = corrected_rate(label_N, rating_JN, all_pairs.prompt_N, probability_N)
             yield _rule_rate(rule_id, name, rate)
 
 
@@ -105,36 +109,68 @@ def labels_of_study(study: Study) -> dict[tuple[str, str, str], float]:
     return labels
 
 
-def rated_pairs(study: Study) -> dict[str, tuple[str, PairRatings]]:
-    """Return the name of the judge and the ratings of each run with ratings, by the run's key."""
-    ratings_by_run = {}
+def rated_runs(study: Study) -> dict[str, str]:
+    """Return the name of the judge of each run that has ratings, by the run's key."""
+    names = {}
     for run_dir in list_runs(study.ratings_dir):
         status = run_status(run_dir)
         if status.paths:
-            name = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
-            ratings_by_run[run_dir.name] = (
-                name,
-                read_pairs_of(open_ratings(study, run=run_dir.name)),
-            )
-    return ratings_by_run
+            names[run_dir.name] = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
+    return names
 
 
-def ratings_like(base: PairRatings, pairs: PairRatings, rule_id: str) -> _Floats:
-    """Return the ratings of a rule in the order of other pairs, chosen first, shape [2 · P]."""
-    rating_2P = pairs.rating_2PR[:, :, pairs.rule_ids.index(rule_id)]
-    index_of = {key: index for index, key in enumerate(_pair_keys(pairs))}
-    index_P = np.array([index_of.get(key, -1) for key in _pair_keys(base)], dtype=np.intp)
-    return np.where(index_P < 0, np.nan, rating_2P[:, index_P]).reshape(-1)
+@dataclass(frozen=True, slots=True)
+class AlignedPairs:
+    """The pairs of the run with most of them, and where the pairs of other runs stand among these.
 
-
-def cells_of_draws(base: PairRatings, rating_JN: Sequence[_Floats]) -> NDArray[np.intp]:
-    """Return a number for the source and the ratings of each response together, from 0, shape [N].
-
-    Responses of a cell have the same probability to be drawn.
+    Attributes:
+        base: The ratings of that run.
+        index: Position of each pair by its source and pair_id.
     """
-    source_P = np.unique(base.source_P.astype(str), return_inverse=True)[1]
-    columns = [np.tile(source_P, 2), *(np.nan_to_num(rating_N, nan=-1.0) for rating_N in rating_JN)]
-    return np.asarray(np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1))
+
+    base: PairRatings
+    index: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def of(cls, runs: Sequence[PairRatings]) -> AlignedPairs:
+        """Return the pairs of the first run that has most."""
+        base = max(runs, key=lambda run: run.num_pairs)
+        return cls(base, {key: index for index, key in enumerate(_pair_keys(base))})
+
+    @property
+    def prompt_N(self) -> NDArray[np.intp]:
+        """Return the number of the prompt of each response, chosen first, shape [2 · P]."""
+        return np.tile(self.base.group_P, 2)
+
+    def ratings(self, run: PairRatings, rule_id: str) -> _Floats:
+        """Return a run's ratings under a rule, chosen first; NaN where it has none."""
+        rule = run.rule_ids.index(rule_id)
+        rating_2P = np.full((2, self.base.num_pairs), np.nan)
+        position_P = np.array([self.index.get(key, -1) for key in _pair_keys(run)], dtype=np.intp)
+        is_here_P = position_P >= 0
+        rating_2P[0, position_P[is_here_P]] = run.chosen_PR[is_here_P, rule]
+        rating_2P[1, position_P[is_here_P]] = run.rejected_PR[is_here_P, rule]
+        return rating_2P.reshape(-1)
+
+    def values(self, values: _Values, rule_id: str) -> _Floats:
+        """Return the value of each response under a rule, chosen first; NaN without one."""
+        value_2P = np.full((2, self.base.num_pairs), np.nan)
+        for (source, response_id, rule), value in values.items():
+            pair_id, _, response = response_id.rpartition(":")
+            position = self.index.get((source, pair_id))
+            if rule == rule_id and position is not None:
+                value_2P[RESPONSES.index(response), position] = value
+        return value_2P.reshape(-1)
+
+    def cells(self, rating_JN: Sequence[_Floats]) -> NDArray[np.intp]:
+        """Return a number for the source and ratings of each response together, from 0.
+
+        Responses of a cell have the same probability to be drawn.
+        """
+        source_P = np.unique(self.base.source_P.astype(str), return_inverse=True)[1]
+        ratings = [np.nan_to_num(rating_N, nan=-1.0) for rating_N in rating_JN]
+        columns = np.stack([np.tile(source_P, 2), *ratings])
+        return np.asarray(np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1))
 
 
 def label_probabilities(
@@ -151,28 +187,21 @@ def label_probabilities(
     return np.asarray(np.where(recorded_C > 0, recorded_C, share_C)[cell_N], dtype=np.float64)
 
 
-def _recorded_probabilities(study: Study) -> dict[tuple[str, str, str], float]:
-    """Return the probabilities that the samples recorded, by (source, response_id, rule_id)."""
+def _recorded_probabilities(study: Study, labels: _Values) -> dict[tuple[str, str, str], float]:
+    """Return the recorded probabilities of items with a label, by (source, response_id, rule_id).
+
+    A sample that nobody has answered changed no probability.
+    """
     probabilities: dict[tuple[str, str, str], float] = {}
     for sample in read_samples(study):
         for row in read_items(study, sample).to_pylist():
             if row.get("probability") is not None:
                 response_id = f"{row['pair_id']}:{row['response']}"
-                probabilities[row["source"], response_id, row["rule_id"]] = row["probability"]
+                key = row["source"], response_id, row["rule_id"]
+                if key in labels:
+                    probabilities[key] = row["probability"]
     return probabilities
 
 
 def _pair_keys(pairs: PairRatings) -> Iterator[tuple[str, str]]:
     return zip(pairs.source_P.tolist(), pairs.pair_id_P.tolist(), strict=True)
-
-
-def values_of_pairs(pairs: PairRatings, values: _Values, rule_id: str) -> _Floats:
-    """Return the value of each response under a rule, chosen first; NaN without one."""
-    return np.array(
-        [
-            values.get((source, f"{pair_id}:{response}", rule_id), np.nan)
-            for response in RESPONSES
-            for source, pair_id in _pair_keys(pairs)
-        ],
-        dtype=np.float64,
-    )

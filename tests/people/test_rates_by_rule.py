@@ -16,9 +16,9 @@ from encore.data.annotations import read_items
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
-from encore.people.next_draw import next_probabilities, systematic_draw
+from encore.people.next_draw import next_probabilities, probabilities_after, systematic_draw
 from encore.people.people_options import AnnotateImportConfig, LabelsConfig
-from encore.people.rates_by_rule import ALL_JUDGES, rates_of_study
+from encore.people.rates_by_rule import ALL_JUDGES, label_probabilities, rates_of_study
 from tests.golden.command_line import encore
 from tests.people.answering import save_page
 from tests.people.conftest import exported, run_of
@@ -141,6 +141,16 @@ def test_responses_that_judges_disagree_on_are_drawn_more_often_and_none_is_left
         assert len(np.unique(drawn_N)) == 100
         counts_N[drawn_N] += 1
     assert counts_N[450:600].mean() / 200 == pytest.approx(chance_N[500], abs=0.01)
+
+
+def test_a_recorded_probability_counts_for_its_cell_and_the_share_for_others():
+    cell_N, is_labelled_N = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 0, 0, 1, 1, 0], dtype=bool)
+    recorded_N = np.array([0.2, np.nan, np.nan, 0.4, np.nan, np.nan])
+    probability_N = label_probabilities(cell_N, is_labelled_N, recorded_N)
+    assert probability_N.tolist() == [0.4, 0.4, 0.4, 0.4, 0.5, 0.5]
+    # One of three without a label is drawn from cell 0, and one of two was labelled there before.
+    after_N = probabilities_after(cell_N, np.where(is_labelled_N, 1.0, np.nan), np.full(6, 1 / 3))
+    assert after_N[0] == pytest.approx(1 / 2 + 1 / 2 * 1 / 3)
 
 
 def test_an_estimate_from_unequal_draws_covers_with_the_recorded_probabilities():
