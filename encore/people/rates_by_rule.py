@@ -18,6 +18,7 @@ from encore.data.rating_runs import list_runs, run_status
 from encore.data.records import RESPONSES
 from encore.data.study import Study
 from encore.people.labelled_responses import LabelledRow
+from encore.people.people_and_judges import run_name
 from encore.warehouse import PairRatings, open_ratings, read_pairs_of
 
 #: Value of `RuleRate.who` for all judges of a study together.
@@ -115,7 +116,7 @@ def rated_runs(study: Study) -> dict[str, str]:
     for run_dir in list_runs(study.ratings_dir):
         status = run_status(run_dir)
         if status.paths:
-            names[run_dir.name] = f"{status.manifest.title} ({status.manifest.run_key[:8]})"
+            names[run_dir.name] = run_name(status.manifest)
     return names
 
 
