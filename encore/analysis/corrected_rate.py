@@ -27,9 +27,10 @@ from encore.analysis.share_intervals import Z_95, half_credit_interval, mean_cre
 #: A stratum with fewer labels is joined with its neighbour. In simulated studies 4 to 8 covered
 #: equally often; with more, a judge of many levels saved less.
 MIN_LABELS = 5
-#: This part of a label, spread as all labels are, is added to each stratum for its variance: a
-#: stratum whose few labels are equal has labels of the other kind that were not seen.
-_ADDED_LABELS = 0.25
+#: One label, spread as all labels are, is added to each stratum for its variance: a stratum whose
+#: few labels are equal has labels of the other kind that were not seen. A quarter was enough for
+#: labels drawn at random; evenly drawn ones of 2 or 3 levels were then covered in 93 %.
+_ADDED_LABELS = 1.0
 
 #: Fisher's z of a correlation of 1 is infinite.
 _LARGEST_R = 0.999_999
