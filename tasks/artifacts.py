@@ -21,6 +21,7 @@ from tasks.server_calls import best_effort
 
 if TYPE_CHECKING:  # torch, which rating does not want
     from encore.analysis.analyze import Analysis
+    from encore.analysis.check_study import StudyCheck
     from encore.benchmarks.run_benchmark import BenchmarkRun
     from encore.data.ingestion import IngestReport
     from encore.reports.write_report import Report
@@ -151,6 +152,41 @@ def publish_statistics(analysis: Analysis, *, study: Path) -> None:
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
         *_missing_shards(analysis.ratings),
+    )
+
+
+def publish_check(check: StudyCheck, *, study: Path) -> None:
+    """Publish a table of the checked rules: figure, lower bound, limit, outcome."""
+    rows = [
+        {
+            "rule": rule.rule_id,
+            "figure": "agreement",
+            "value": rule.agreement.value,
+            "at least": rule.agreement.low,
+            "limit": check.floor,
+            "outcome": rule.outcome,
+        }
+        for rule in check.rules
+    ] + [
+        {
+            "rule": rule.rule_id,
+            "figure": f"difference to run {check.against}",
+            "value": rule.difference.value,
+            "at least": rule.difference.low,
+            "limit": -(check.margin or 0.0),
+            "outcome": rule.outcome,
+        }
+        for rule in check.drift
+    ]
+    _publish(
+        "check",
+        study,
+        rows,
+        "Rules against limits. Agreement is the accuracy over pairs without a tie; bounds are "
+        "one-sided, with 95 % confidence. A rule passes if its bound is above the limit.",
+        *(f"The record is stale: {part}." for part in check.stale),
+        *check.notes,
+        *_missing_shards(check.ratings),
     )
 
 

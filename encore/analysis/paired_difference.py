@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import TAIL, Estimate
-from encore.analysis.share_intervals import Z_95, degrees_of_freedom, jackknife_variance
+from encore.analysis.share_intervals import degrees_of_freedom, jackknife_variance
 
 _NUM_DRAWS = 10_000
 #: Sums of differences that are nearer than this are equal, but for rounding.
@@ -27,8 +27,9 @@ def mean_difference_interval(
     weight_N: _Floats | None = None,
     subset_N: Sequence[str] | None = None,
     group_N: NDArray[np.intp] | None = None,
+    tail: float = TAIL,
 ) -> Estimate:
-    """Return the mean of differences between -1 and 1 with its 95 % interval; empty without any.
+    """Return the mean of differences between -1 and 1 with its interval; empty without any.
 
     Two more pairs are imagined, one with the difference 1 and one with -1 (Bonett and Price 2012):
     so the interval also covers where few pairs differ, and where none does it is no point. Its
@@ -44,8 +45,9 @@ def mean_difference_interval(
         weight_N: Weight of each pair, with sum 1; None for equal weights.
         subset_N: Subset of each pair; None for one subset.
         group_N: Group of each pair, from 0; None if pairs are independent.
+        tail: Probability beyond each end of the interval; by default it is a 95 % interval.
     """
-    from scipy.special import stdtrit
+    from scipy.special import ndtri, stdtrit
 
     num_pairs = len(delta_N)
     if not num_pairs:
@@ -72,9 +74,9 @@ def mean_difference_interval(
     if is_grouped:
         weight_G = np.bincount(group_N, weights=weight_N).astype(np.float64)
         variance = jackknife_variance(excess_G, weight_G) + imagined
-        quantile = float(stdtrit(degrees_of_freedom(weight_G), 1 - TAIL))
+        quantile = float(stdtrit(degrees_of_freedom(weight_G), 1 - tail))
     else:
-        variance, quantile = float(excess_G @ excess_G) + imagined, Z_95
+        variance, quantile = float(excess_G @ excess_G) + imagined, float(ndtri(1 - tail))
     reach = quantile * math.sqrt(variance) / total
     return Estimate(
         value=difference,

@@ -122,7 +122,7 @@ def compare_runs(
     """
     opened_runs = [open_ratings(run) for run in (ratings, second_ratings)]
     runs = [read_pairs_of(opened) for opened in opened_runs]
-    rule_ids, rating_22PR, group_P = _common_ratings(
+    rule_ids, rating_22PR, group_P = common_ratings(
         runs, labels=[opened.label for opened in opened_runs]
     )
     num_pairs = int(rating_22PR.shape[2])
@@ -138,7 +138,7 @@ def compare_runs(
     )
 
 
-def _common_ratings(
+def common_ratings(
     runs: Sequence[PairRatings], *, labels: Sequence[str]
 ) -> tuple[list[str], _Floats, NDArray[np.intp]]:
     """Return the rules in both runs, the ratings of the pairs in both, and the pairs' prompts.

@@ -66,7 +66,7 @@ def untied_interval(
 
 
 def more_pairs(
-    statistics: SourceStatistics, rule_index: int, *, confidence: float
+    statistics: SourceStatistics, rule_index: int, *, confidence: float, level: float = 0.5
 ) -> tuple[int | None, int | None, int | None]:
     """Return how many further pairs decide: at the estimate, and the ends of an 80 % range.
 
@@ -82,7 +82,8 @@ def more_pairs(
     Args:
         statistics: Statistics and counts of the source.
         rule_index: Index of the rule; it has an untied pair.
-        confidence: Confidence of the interval that is to leave out 50 %.
+        confidence: Confidence of the interval that is to leave out the level.
+        level: Accuracy that the interval is to leave out.
     """
     rule = statistics.rules[rule_index]
     likely = untied_interval(statistics, rule_index, confidence=CHANCE_OF_RANGE)
@@ -91,19 +92,21 @@ def more_pairs(
     z_confidence, z_power = ndtri([(1 + confidence) / 2, POWER]).tolist()
     pairs_per_untied = _design_effect(statistics, rule_index) / (1 - rule.tie_rate)
 
-    def needed(distance: float) -> int | None:
-        if distance <= 0:
+    def needed(accuracy: float) -> int | None:
+        distance = abs(accuracy - level)
+        if distance == 0:
             return None
-        width = z_confidence / 2 + z_power * math.sqrt(0.25 - distance**2)
+        width = z_confidence * math.sqrt(0.25 - (level - 0.5) ** 2)
+        width += z_power * math.sqrt(0.25 - (accuracy - 0.5) ** 2)
         num_untied = (width / distance) ** 2 + 1 / distance
         number = max(1, math.ceil(num_untied * pairs_per_untied) - rule.num_pairs)
         return number if number <= MAX_MORE_PAIRS else None
 
     low = 0.0 if likely.low is None else likely.low
     high = 1.0 if likely.high is None else likely.high
-    nearest = max(low - 0.5, 0.5 - high, 0.0)
-    farthest = max(high - 0.5, 0.5 - low)
-    return needed(abs(likely.value - 0.5)), needed(farthest), needed(nearest)
+    nearest = min(max(level, low), high)
+    farthest = max(low, high, key=lambda accuracy: abs(accuracy - level))
+    return needed(likely.value), needed(farthest), needed(nearest)
 
 
 def _design_effect(statistics: SourceStatistics, rule_index: int) -> float:

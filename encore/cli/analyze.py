@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import chain
 
 from encore.analysis.answer_options import AnswerOptions
-from encore.cli.output import named_rule, opened_ratings, show_result
+from encore.cli.output import opened_ratings, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.terminal import say_next, wrapped
+from encore.data.rule_sets import named_rule
 from encore.data.study_options import RatingsConfig
 
 

@@ -23,7 +23,7 @@ GROUPS = {
         *("ingest", "plan rate", "plan train", "rate", "status"),
     ),
     "Look at it": ("show", "browse", "sql"),
-    "Which rules to trust": ("analyze", "weights", "report"),
+    "Which rules to trust": ("analyze", "weights", "report", "check"),
     "Train and score": ("train", "gate", "score", "benchmark", "judge", "compare"),
     "Serve and publish": ("export", "guard", "serve", "publish"),
     "Ask people": ("annotate export", "annotate import", "labels"),

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from encore.core import number_text
-from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.errors import StudyIncompleteError
 from encore.core.number_text import NONE, first_names, number
 from encore.core.terminal import minus_signs, out, print_json, say, visible, warn, wrapped
 
@@ -214,19 +214,6 @@ def rule_table(
     """Return a table with a row for each record of a rule; a row begins with the rule's number."""
     numbered: TableColumns = {"#": lambda record: rule_ids.index(record.rule_id) + 1}
     return record_table(records, {**numbered, **columns}, title=title)
-
-
-def named_rule(name: str, rule_ids: Sequence[str]) -> str:
-    """Return the id of the rule that --rule names by its id, or by its number in the tables.
-
-    Raises:
-        InputError: There is no such rule. The message lists the ids.
-    """
-    rule_by_number = {str(number): rule_id for number, rule_id in enumerate(rule_ids, start=1)}
-    if name not in (*rule_ids, *rule_by_number):
-        choices = f"a number from 1 to {len(rule_ids)}, or one of {', '.join(rule_ids)}"
-        raise InputError(f"--rule {name!r}: expected {choices}")
-    return name if name in rule_ids else rule_by_number[name]
 
 
 def rule_legend(rule_ids: Sequence[str]) -> Padding:

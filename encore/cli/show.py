@@ -9,12 +9,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from encore.cli.output import compact_table, named_rule, show_result
+from encore.cli.output import compact_table, show_result
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.config import option
 from encore.core.number_text import NONE, counted, number, percent
 from encore.core.terminal import minus_signs, out, print_json, say, say_next, visible, warn, wrapped
 from encore.data.records import RESPONSES
+from encore.data.rule_sets import named_rule
 from encore.data.study_options import RunFilter, StudyFolder
 from encore.demo import judge_title
 

@@ -274,7 +274,11 @@ def single_command(function: Callable[..., None], *, name: str) -> App:
 
 
 def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a parser and exit: 0, 1 error, 2 usage, 3 incomplete, 130 interrupted, 143 terminated."""
+    """Run a parser and exit with a code.
+
+    It is 0, 1 (error), 2 (usage), 3 (incomplete), 4 (check failed), 130 (interrupted) or 143
+    (terminated).
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # else a character outside the terminal's encoding is fatal

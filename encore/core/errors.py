@@ -34,6 +34,12 @@ class StudyIncompleteError(EncoreError):
     exit_code = 3
 
 
+class CheckFailedError(EncoreError):
+    """A check ended, and what it asked for is not shown: by these data, or by its record."""
+
+    exit_code = 4
+
+
 class EveryShardError(EncoreError):
     """An error that every shard of the run would meet: the run stops."""
 

@@ -160,6 +160,19 @@ def _problem_text(error: ValidationError, data: Mapping[str, Any]) -> str:
     return f"{prefix}key {str(key)!r}: {message}{next_step}"
 
 
+def named_rule(name: str, rule_ids: Sequence[str]) -> str:
+    """Return the id of the rule that --rule names by its id, or by its number in the tables.
+
+    Raises:
+        InputError: There is no such rule. The message lists the ids.
+    """
+    rule_by_number = {str(number): rule_id for number, rule_id in enumerate(rule_ids, start=1)}
+    if name not in (*rule_ids, *rule_by_number):
+        choices = f"a number from 1 to {len(rule_ids)}, or one of {', '.join(rule_ids)}"
+        raise InputError(f"--rule {name!r}: expected {choices}")
+    return name if name in rule_ids else rule_by_number[name]
+
+
 def rules_digest(rules: Sequence[Mapping[str, str]]) -> str:
     """Return the SHA-256 over every text of every rule but that for decision models, in order.
 

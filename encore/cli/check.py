@@ -1,0 +1,89 @@
+"""`encore check`: pass only if rules agree with people's preferences above a floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from encore.analysis.check_options import CheckConfig
+from encore.cli.output import Renderable, compact_table, percent, show_result, warn_of_synthetic
+from encore.core.command_parser import JsonOption, command
+from encore.core.number_text import pairs_of_prompts, points
+from encore.core.terminal import say
+
+if TYPE_CHECKING:
+    from encore.analysis.check_study import StudyCheck
+
+
+@command
+def check(config: CheckConfig, *, json: JsonOption = False) -> None:
+    """Pass only if rules agree with people above a floor, or no less than in an older run.
+
+    Agreement is the rule's accuracy over pairs without a tie, as in `encore analyze`: a rule passes
+    if the lower one-sided 95 % bound of it is above --floor. All rules must pass, so a check in
+    which any rule is at the floor or below passes wrongly at most 1 time in 20, if the rules were
+    chosen before these pairs were looked at. A table shows each rule, and how many further pairs
+    would decide.
+
+    With --against, a rule passes if the lower bound of its difference to the older run, on the same
+    pairs, ties counting one half, is above the negative of --margin.
+
+    The record that is written is bound to the judge, to the wording of prompts and rules, and to
+    the limits. With --record FILE, a FILE of another judge, wording or limit is stale: the check
+    fails and names what differs.
+
+    Examples: `encore check study --floor 0.8 --rule 3 --rule avoid-harm --record accepted.json`,
+    `encore check study --run 3f --against 9a --margin 0.02`.
+
+    Exit code 4: a rule did not pass, or the record is stale. 3: the run is not complete.
+    """
+    from encore.analysis.check_study import check_study, raise_if_failed
+
+    study_check = check_study(config)
+    warn_of_synthetic(study_check.ratings.synthetic)
+    show_result(
+        study_check.as_dict(),
+        _tables(study_check),
+        study_check.notes,
+        ratings=study_check.ratings,
+        as_json=json,
+    )
+    if not study_check.stale:
+        say(f"record: {study_check.record}")
+    raise_if_failed(study_check)
+
+
+def _tables(check: StudyCheck) -> Iterator[Renderable]:
+    """Yield a table of each rule against the floor, then one against the older run."""
+    pairs = pairs_of_prompts(check.num_pairs, check.num_prompts)
+    if check.rules:
+        rows = [
+            (
+                row.rule_id,
+                percent(row.agreement.value),
+                percent(row.agreement.low),
+                row.num_untied_pairs,
+                percent(row.tie_rate),
+                "pass" if row.outcome == "above" else row.outcome,
+                f"{row.num_more_pairs:,}" if row.num_more_pairs else "",
+            )
+            for row in check.rules
+        ]
+        columns = ("rule", "agrees", "at least", "untied", "ties", "floor", "more pairs")
+        title = f"Floor {percent(check.floor)} of untied pairs, 95 % bounds; {pairs}"
+        yield compact_table(columns, rows, title=title)
+    if check.drift:
+        changes = [
+            (
+                row.rule_id,
+                points(row.difference.value),
+                points(row.difference.low),
+                row.num_pairs,
+                "pass" if row.outcome == "above" else row.outcome,
+            )
+            for row in check.drift
+        ]
+        title = (
+            f"Difference to run {check.against} in points, margin {points(-(check.margin or 0))}"
+        )
+        yield compact_table(("rule", "Δ", "at least", "pairs", "margin"), changes, title=title)
