@@ -47,7 +47,8 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
     encore sql STUDY "from weights_at(0.5) order by weight desc" --format csv
 
     Every query of the library is also a view: from entropy_accuracy where source is null. If there
-    are several runs, table ratings has the one with most pairs; all_ratings has all runs.
+    are several runs, table ratings has the one with most pairs; all_ratings has all runs. Table
+    rule_verdicts has the verdicts of `encore analyze`.
 
     A query changes nothing and reads nothing else: it is one SELECT over these tables, in a
     database in memory that has no access to files, network and settings. The tables have only

@@ -13,6 +13,7 @@ from encore.tables.publication import Publication, provenance, run_facts
 from encore.tables.query_files import files_to_create, query_files
 from encore.tables.study_database import StudyDatabase, StudyTable, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables, ratings_table, table_docs
+from encore.tables.verdict_rows import with_rule_verdicts
 
 #: The oldest storage format that the current DuckDB writes and 1.4, its long-term release, reads.
 STORAGE_VERSION = "v1.4.0"
@@ -70,6 +71,7 @@ def is_database(path: Path) -> bool:
 
 def _write(path: Path, study: StudyTables) -> tuple[dict[str, int], tuple[str, ...]]:
     """Fill a new file. Return the number of rows by table, and the names of the views."""
+    study = with_rule_verdicts(study)
     other_runs = [status for status in study.statuses if status is not study.chosen]
     tables: dict[str, tuple[StudyTable, str]] = {
         name: (study.by_name[name], doc.description)

@@ -30,6 +30,7 @@ from encore.tables.query_files import query_files
 from encore.tables.sql_worker import EXIT_ERROR, EXIT_INPUT, EXIT_MEMORY, EXIT_TIME
 from encore.tables.study_database import encode_table
 from encore.tables.study_tables import StudyTables, study_tables
+from encore.tables.verdict_rows import RULE_VERDICTS, with_rule_verdicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ def run_query(
         InputError: The text is not one SELECT, it has an error, or a run must be chosen first.
         EncoreError: The query reached its limit of time or memory.
     """
+    tables = with_rule_verdicts(tables, sql)
     request = _request(tables, sql, seconds=seconds, memory=memory)
     with scratch_folder("encore-sql-") as folder:
         encoded_tables = {
@@ -170,7 +172,7 @@ def _failure(
         return EncoreError(
             f"query: its process ended with exit code {code}: {message[-300:] or 'no output'}"
         )
-    if "ratings" in _reads(request["sql"]) and "ratings" not in tables.by_name:
+    if _reads_ratings(request["sql"]) and "ratings" not in tables.by_name:
         tables.require_run()  # its error names the runs to choose from
     return (InputError if code == EXIT_INPUT else EncoreError)(message.splitlines()[-1])
 
@@ -184,8 +186,13 @@ def _reads(sql: str) -> set[str]:
     return names.union(*(file.reads for file in query_files() if file.name in names))
 
 
+def _reads_ratings(sql: str) -> bool:
+    """Return True if a query may read the ratings of the chosen run, or their verdicts."""
+    return bool(_reads(sql) & {"ratings", RULE_VERDICTS})
+
+
 def _num_missing(tables: StudyTables, sql: str) -> int:
     reads = _reads(sql)
-    runs = tables.statuses if "all_ratings" in reads else [tables.chosen] * ("ratings" in reads)
+    runs = tables.statuses if "all_ratings" in reads else [tables.chosen] * _reads_ratings(sql)
     scores = tables.scores if "head_scores" in reads else ()
     return sum(len(status.unfinished) for status in (*runs, *scores) if status is not None)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from encore.data.study import open_study
 from encore.tables.study_database import StudyDatabase, open_database
 from encore.tables.study_tables import StudyTables, study_tables
+from encore.tables.verdict_rows import with_rule_verdicts
 from tests.worlds import studies
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import study_of
@@ -88,7 +89,8 @@ def locked(tables: StudyTables) -> Iterator[StudyDatabase]:
 
 def query(study: Path, sql: str, *, judge: str | None = None) -> pa.Table:
     """Run a query over a study in this process."""
-    with locked(study_tables(open_study(study), judge=judge)) as database:
+    tables = with_rule_verdicts(study_tables(open_study(study), judge=judge), sql)
+    with locked(tables) as database:
         return database.select(sql).read_all()
 
 
