@@ -114,6 +114,16 @@ def _design_effect(statistics: SourceStatistics, rule_index: int) -> float:
     if statistics.pairs is None:
         return 1.0
     won_G, _, lost_G, _ = statistics.outcomes_by_prompt(rule_index)
+    return design_effect(won_G, lost_G)
+
+
+def design_effect(won_G: _Counts, lost_G: _Counts) -> float:
+    """Return how many untied pairs of such prompts are worth one independent pair, at least 1.
+
+    Args:
+        won_G: Number of pairs that each prompt's rule ranks as people do.
+        lost_G: Number of pairs that it ranks the other way round; some prompt has a pair.
+    """
     total_G = won_G + lost_G
     won_G, total_G = won_G[total_G > 0], total_G[total_G > 0]
     total, num_groups = int(total_G.sum()), len(total_G)
@@ -150,6 +160,15 @@ def heterogeneity_p(
         )
         effect = _design_effect(source, rule_index)
         rows.append((round(won / effect), round(lost / effect)))
+    return equal_shares_p(rows)
+
+
+def equal_shares_p(rows: Sequence[tuple[int, int]]) -> float:
+    """Return the p-value that the share of pairs won is the same in all rows, as above.
+
+    Args:
+        rows: Numbers of independent pairs won and lost, of two rows at least.
+    """
     table = np.array(rows)
     p_values = [
         _fisher_exact_p(*row.tolist(), *(table.sum(axis=0) - row).tolist())

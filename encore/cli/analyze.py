@@ -18,6 +18,10 @@ class AnalyzeConfig(AnswerOptions, RatingsConfig):
 
     by_source: bool = option(False)
     """Verdicts and figures for each source, too."""
+    by: str | None = option(None, metavar="COLUMN")
+    """Also agreement with people in each slice of a column of the pairs: one that `encore ingest
+    --keep` kept, turns, or a length: chosen_, rejected_ or difference_ (chosen less rejected) with
+    words or characters. Numbers are cut at their quartiles."""
     rule: str | None = option(None)
     """Print only the verdict on this rule: its rule_id, or its number in the tables. --json has all
     rules."""
@@ -45,6 +49,10 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
     Of a run with --layout all-rules, a table shows what asking for all rules at once changes: the
     difference from ratings of one rule a call (`encore rate --check`), and the effect of a rule's
     position in the list.
+
+    With --by COLUMN, a table shows for each rule whether it agrees with people equally often in
+    all slices of the pairs. Its p-values are corrected for the number of rules, not for the number
+    of columns that you try.
 
     --details shows the figures behind the verdicts; --json has them all. Ties between chosen and
     rejected decide what accuracy means, so it is shown four ways: half (a
@@ -96,6 +104,13 @@ def analyze(config: AnalyzeConfig, *, json: JsonOption = False) -> None:
         document["all_rules"] = check = check_all_rules(ratings)
         if config.rule is None:
             tables = chain(all_rules_tables(check, rule_ids=analysis.rule_ids), tables)
+    if config.by:
+        from encore.analysis.slices import slice_by
+        from encore.cli.slice_tables import slice_tables
+
+        document["by"] = sliced = slice_by(ratings, config.by)
+        tables = chain(slice_tables(sliced, rule_ids=analysis.rule_ids), tables)
+        notes += tuple(sliced.notes)
     if config.compare:
         from encore.analysis.run_comparison import compare_runs
 

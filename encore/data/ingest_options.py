@@ -25,6 +25,9 @@ class IngestConfig(StageConfig):
     default) or better (helpfulness)."""
     split: str | None = option(None, examples=["train", "test", "train+test"])
     """Split of the hub sources: train (the default), test or train+test."""
+    keep: str | None = option(None, metavar="NAME,NAME,...")
+    """Further columns of the records to keep beside the pairs, e.g. language,category, for
+    `encore analyze --by`."""
     replace: bool = option(False)
     """Replace the pairs of a label if they differ."""
     max_set_aside_share: float = option(MAX_SET_ASIDE_SHARE, ge=0, le=1, metavar="SHARE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,15 @@ from typing import Any, Literal
 from encore.buckets.study_mirror import study_path
 from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
-from encore.data.pairs import PairWriter, data_digest, pair_writer, verified_path, write_manifest
+from encore.data.pair_columns import refuse_derived_names
+from encore.data.pairs import (
+    PairWriter,
+    data_digest,
+    pair_writer,
+    verified_path,
+    write_further_columns,
+    write_manifest,
+)
 from encore.data.pairs_manifest import (
     MAX_SET_ASIDE_SHARE,
     Origin,
@@ -89,6 +98,7 @@ def ingest(
     out: str | Path,
     prefer: Prefer | None = None,
     split: str | None = None,
+    keep: str | Sequence[str] | None = None,
     replace: bool = False,
     max_set_aside_share: float = MAX_SET_ASIDE_SHARE,
     on_note: Callable[[str], None] = lambda _: None,
@@ -114,6 +124,8 @@ def ingest(
         out: Directory of the study, or its address in a bucket.
         prefer: Label of raw PKU-SafeRLHF that says which response is chosen (default: safer).
         split: Split of the sources on the hub (default: train).
+        keep: Names of further columns of the records to keep beside the pairs, as a list or as
+            ``"language,category"``. They change no pair and no key of a run.
         replace: Replace a label's pairs if they differ.
         max_set_aside_share: Share of a source's records that may be set aside; above it the report
             says so. The study is written anyway.
@@ -127,7 +139,10 @@ def ingest(
     """
     out = study_path(out)
     resolved = resolve_sources(sources, prefer=prefer, split=split, on_note=on_note)
-    ingested = _ingest_labels(resolved, out, replace=replace, reporter=reporter)
+    names = keep.split(",") if isinstance(keep, str) else keep or ()
+    names = tuple(dict.fromkeys(filter(None, (name.strip() for name in names))))
+    refuse_derived_names(names)
+    ingested = _ingest_labels(resolved, out, keep=names, replace=replace, reporter=reporter)
     reporter.finished()
     origins = [origin for _, of_label in ingested for origin in of_label]
     return IngestReport(
@@ -139,7 +154,7 @@ def ingest(
 
 
 def _ingest_labels(
-    resolved: Sequence[Source], out: Path, *, replace: bool, reporter: Reporter
+    resolved: Sequence[Source], out: Path, *, keep: Sequence[str], replace: bool, reporter: Reporter
 ) -> list[tuple[SourceReport, Sequence[Origin]]]:
     """Ingest sources, those of a label together, as one change of the study."""
     labels = sorted({str(source.label) for source in resolved})
@@ -148,7 +163,9 @@ def _ingest_labels(
         with changed_study(out) as change:
             _refuse_near_labels(by_label, change.study)
             return [
-                _ingest_label(label, of_label, change, replace=replace, reporter=reporter)
+                _ingest_label(
+                    label, of_label, change, keep=keep, replace=replace, reporter=reporter
+                )
                 for label, of_label in by_label.items()
             ]
     except OSError as error:
@@ -180,12 +197,20 @@ def _refuse_near_labels(labels: Iterable[str], study: Study | None) -> None:
 
 
 def _ingest_label(
-    label: str, sources: Sequence[Source], change: Change, *, replace: bool, reporter: Reporter
+    label: str,
+    sources: Sequence[Source],
+    change: Change,
+    *,
+    keep: Sequence[str],
+    replace: bool,
+    reporter: Reporter,
 ) -> tuple[SourceReport, Sequence[Origin]]:
     """Write one label's files, and compare them with the study's; return what was read, too."""
     reporter.started(label)
     with pair_writer(change, label) as writer:
-        origins = [_read_source(source, writer, reporter=reporter) for source in sources]
+        origins = [_read_source(source, writer, keep=keep, reporter=reporter) for source in sources]
+    if keep:
+        write_further_columns(change, writer, keep)
     manifest = write_manifest(change, writer, origins=origins)
     study = change.study
     if study is None or label not in study.labels:
@@ -213,7 +238,20 @@ def _content(manifest: PairsManifest) -> dict[str, Any]:
     return manifest.model_dump(exclude={"origins", "parquet_sha256", "encore_version", "synthetic"})
 
 
-def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> Origin:
+def _further_columns(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, str | None]:
+    """Return the values of these columns of a record as text; None where there is none."""
+    values = ((name, record.get(name)) for name in names)
+    return {
+        name: value
+        if value is None or isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, default=str)
+        for name, value in values
+    }
+
+
+def _read_source(
+    source: Source, writer: PairWriter, *, keep: Sequence[str], reporter: Reporter
+) -> Origin:
     """Read every record of a source into a writer, and return the source's origin."""
     assert source.format is not None, "resolve_sources sets it"
     forms = set[str]()
@@ -230,7 +268,8 @@ def _read_source(source: Source, writer: PairWriter, *, reporter: Reporter) -> O
             if not isinstance(record.value, Mapping):
                 kind = type(record.value).__name__
                 raise MalformedRecordError("not-an-object", f"a JSON {kind}, expected an object")
-            writer.add(parse(record.value))
+            further = _further_columns(record.value, keep) if keep else None
+            writer.add(parse(record.value), further)
             writer.num_by_form.update(forms)
         except MalformedRecordError as error:
             writer.set_aside(record, error, file=name)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from encore.core.errors import InputError
 from encore.core.files import file_sha256, write_json
 from encore.core.versions import installed_version
-from encore.data.pairs_manifest import Origin, PairsManifest, pair_files
+from encore.data.pairs_manifest import Origin, PairsManifest, kept_columns_file, pair_files
 from encore.data.records import RESPONSES, Message, PreferencePair, pair_id_of
 from encore.data.schemas import PAIRS, SET_ASIDE_FIELDS
 from encore.data.sources.raw_records import MalformedRecordError, RawRecord
@@ -45,6 +45,7 @@ class PairWriter:
         num_set_aside: Number of malformed records by reason.
         num_by_form: Number of pairs read from another form, by that form.
         pair_ids: Ids of the kept pairs, 16 bytes each.
+        further: Texts of the further columns of each kept pair, by its pair_id.
     """
 
     def __init__(self, parquet: pq.ParquetWriter, set_aside: IO[str], *, label: str) -> None:
@@ -54,16 +55,21 @@ class PairWriter:
         self.num_set_aside = Counter[str]()
         self.num_by_form = Counter[str]()
         self.pair_ids = set[bytes]()
+        self.further = dict[str, Mapping[str, str | None]]()
         self._parquet = parquet
         self._set_aside = set_aside
         self._rows: list[PreferencePair] = []
         self._num_characters = 0
 
-    def add(self, pair: PreferencePair) -> None:
+    def add(self, pair: PreferencePair, further: Mapping[str, str | None] | None = None) -> None:
         """Keep a pair unless an equal one was kept before.
 
         A pair with chosen and rejected swapped is another pair: both are kept, and the
         contradiction is counted.
+
+        Args:
+            pair: The pair.
+            further: Texts of its further columns; None keeps none.
         """
         pair_id = bytes.fromhex(pair.pair_id)
         if pair_id in self.pair_ids:
@@ -73,6 +79,8 @@ class PairWriter:
         self.num_contradicting += bytes.fromhex(swapped) in self.pair_ids
         self.pair_ids.add(pair_id)
         self._rows.append(pair)
+        if further is not None:
+            self.further[pair.pair_id] = further
         turns = (turn.content for turn in pair.prompt)
         self._num_characters += sum(map(len, (*turns, pair.chosen, pair.rejected)))
         if len(self._rows) == _ROWS_PER_GROUP or self._num_characters > _MAX_GROUP_CHARACTERS:
@@ -138,6 +146,26 @@ def write_manifest(
     )
     write_json(change.path(files.manifest), manifest)
     return manifest
+
+
+def write_further_columns(change: Change, writer: PairWriter, names: Sequence[str]) -> None:
+    """Write the further columns of a finished writer's pairs, in a file of their own.
+
+    Raises:
+        InputError: No kept pair has a text in a column.
+    """
+    columns = {name: [row[name] for row in writer.further.values()] for name in names}
+    for name, values in columns.items():
+        if all(value is None for value in values):
+            raise InputError(
+                f"--keep {name}: no pair of {writer.label} has this column; expected names of "
+                "columns of the records"
+            )
+    ids = pa.array(writer.further, pa.string())
+    table = pa.table(
+        {"pair_id": ids} | {name: pa.array(v, pa.string()) for name, v in columns.items()}
+    )
+    pq.write_table(table, change.path(kept_columns_file(writer.label)), compression="zstd")
 
 
 def write_pairs_once(

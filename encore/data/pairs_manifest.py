@@ -110,6 +110,11 @@ def pair_files(label: str) -> PairFiles:
     )
 
 
+def kept_columns_file(label: str) -> str:
+    """Return the path of a label's further columns (`encore ingest --keep`), likewise."""
+    return f"pairs/kept/{label}.parquet"
+
+
 def ingested_labels(pairs_dir: Path) -> tuple[str, ...]:
     """Return the labels that have a manifest in a study's folder of pairs, sorted."""
     names = (path.name for path in pairs_dir.glob(f"[!.]*{_MANIFEST_SUFFIX}"))
