@@ -116,7 +116,7 @@ def test_equal_slices_seldom_differ(cuts_prompts, num_studies):
     rng, num_false = np.random.default_rng(3), 0
     prompt_P = np.repeat(np.arange(150, dtype=np.uint64), 4)
     for _ in range(num_studies):
-        quality_GR = rng.beta(2, 1, size=(150, 3))
+        quality_GR = rng.beta(0.4, 0.2, size=(150, 3))
         is_win_PR = rng.random((600, 3)) < np.repeat(quality_GR, 4, axis=0)
         pairs = replace(
             pairs_of_margins(np.where(is_win_PR, 1.0, -1.0)), prompt_P=prompt_P, grouped_by="prompt"

@@ -7,21 +7,27 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.settings import PREFECT_RESULTS_LOCAL_STORAGE_PATH
 
+from encore.analysis.check_options import CheckConfig
+from encore.core.errors import CheckFailedError
 from encore.data.ingest_options import IngestConfig
 from encore.data.study_options import RatingsConfig
 from encore.recipes.recipe import load_recipe
 from encore.reports.report_options import ReportConfig
 from flows.analyze import analyze
+from flows.check import check
 from flows.ingest import ingest
 from flows.report import report
 from flows.study_flow import run_name
 from tasks.artifacts import artifact_key
 from tests.flows.conftest import NUM_PAIRS, artifact, error_of
+from tests.worlds.ratings import rule_names, table_of
+from tests.worlds.studies import rules_of, write_rating_run
 from tests.worlds.trainings import RULES, make_study, write_ratings
 
 pytestmark = pytest.mark.services
@@ -79,6 +85,21 @@ def test_ratings_are_analyzed_and_reported(tmp_path: Path) -> None:
 
     nothing = shutil.copytree(tmp_path / "study", tmp_path / "unrated")
     assert str(nothing) in str(error_of(analyze(RatingsConfig(ratings=nothing), return_state=True)))
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_a_flow_run_fails_where_a_rule_is_not_above_the_floor(tmp_path: Path) -> None:
+    is_win_PR = np.arange(100)[:, None] < np.array([95, 70])
+    table = table_of(is_win_PR, ~is_win_PR)
+    study = tmp_path / "study"
+    write_rating_run(study, table, rules=rules_of(rule_names(2)))
+    failed = check(CheckConfig(study=study, floor=0.8), return_state=True)
+    assert isinstance(error_of(failed), CheckFailedError)
+    rows = json.loads(artifact("check", study).data)
+    assert [row["outcome"] for row in rows] == ["above", "below"]
+    passed = check(CheckConfig(study=study, floor=0.8, rule=("1",)), return_state=True)
+    assert passed.is_completed()
+    assert passed.message == "1 rule passed"
 
 
 def test_a_run_is_named_after_study_or_judge_stage_and_recipe(tmp_path: Path) -> None:
