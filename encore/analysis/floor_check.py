@@ -10,17 +10,19 @@ Suffixes: P pairs, R rules; 2 before PR: chosen and rejected, and before that th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.paired_difference import mean_difference_interval
 from encore.analysis.run_comparison import common_ratings
 from encore.analysis.statistics import SourceStatistics
-from encore.analysis.untied_accuracy import more_pairs, untied_interval
+from encore.analysis.untied_accuracy import MAX_MORE_PAIRS, POWER, more_pairs, untied_interval
 from encore.warehouse import Ratings, read_pairs_of
 
 #: Probability beyond a bound.
@@ -74,6 +76,9 @@ class RuleDrift:
         num_pairs: Number of pairs that both runs rated fully.
         num_lost_pairs: Number of common pairs that the old run rated fully, and the new one did
             not.
+        num_more_pairs: For an undecided rule, the number of further pairs that decide with a
+            probability of 80 % if the difference is the true one; None if it is the negative
+            margin, if there is none, or if it is more than a million.
     """
 
     rule_id: str
@@ -81,6 +86,7 @@ class RuleDrift:
     outcome: Outcome
     num_pairs: int
     num_lost_pairs: int
+    num_more_pairs: int | None
 
 
 def outcome_of(figure: Estimate, limit: float) -> Outcome:
@@ -154,13 +160,31 @@ def check_drift(
         difference = mean_difference_interval(
             (win_2P[1] - win_2P[0]) / 2, group_N=group_P[is_compared_P], tail=TAIL
         )
+        outcome, num_pairs = outcome_of(difference, -margin), int(is_compared_P.sum())
+        more = _more_pairs(difference, margin, num_pairs) if outcome == "undecided" else None
         rows.append(
             RuleDrift(
                 rule_id=rule_id,
                 difference=difference,
-                outcome=outcome_of(difference, -margin),
-                num_pairs=int(is_compared_P.sum()),
+                outcome=outcome,
+                num_pairs=num_pairs,
+                num_more_pairs=more,
                 num_lost_pairs=int((is_rated_2P[0] & ~is_rated_2P[1]).sum()),
             )
         )
     return tuple(rows)
+
+
+def _more_pairs(difference: Estimate, margin: float, num_pairs: int) -> int | None:
+    """Return how many further pairs decide about a difference.
+
+    Its bounds are z of the confidence standard errors away, and must be (z + z of the power) of
+    them from the negative margin; errors shrink with the root of the number of pairs.
+    """
+    if difference.value is None or difference.low is None or difference.high is None:
+        return None
+    distance = abs(difference.value + margin)
+    reach = (difference.high - difference.low) / 2 * (1 + ndtri(POWER) / ndtri(1 - TAIL))
+    if distance == 0 or num_pairs * (reach / distance) ** 2 > MAX_MORE_PAIRS:
+        return None
+    return max(1, math.ceil(num_pairs * (reach / distance) ** 2) - num_pairs)

@@ -69,7 +69,15 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
             )
             for row in check.rules
         ]
-        columns = ("rule", "agrees", "at least", "untied", "ties", "floor", "more pairs")
+        columns: tuple[str, ...] = (
+            "rule",
+            "agrees",
+            "at least",
+            "untied",
+            "ties",
+            "floor",
+            "more pairs",
+        )
         title = f"Floor {percent(check.floor)} of untied pairs, 95 % bounds; {pairs}"
         yield compact_table(columns, rows, title=title)
     if check.drift:
@@ -80,10 +88,12 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
                 points(row.difference.low),
                 row.num_pairs,
                 "pass" if row.outcome == "above" else row.outcome,
+                f"{row.num_more_pairs:,}" if row.num_more_pairs else "",
             )
             for row in check.drift
         ]
         title = (
             f"Difference to run {check.against} in points, margin {points(-(check.margin or 0))}"
         )
-        yield compact_table(("rule", "Δ", "at least", "pairs", "margin"), changes, title=title)
+        columns = ("rule", "Δ", "at least", "pairs", "margin", "more pairs")
+        yield compact_table(columns, changes, title=title)

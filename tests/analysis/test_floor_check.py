@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from scipy.stats import binom
 
-from encore.analysis.floor_check import RuleFloor, check_drift, check_floor
+from encore.analysis.floor_check import TAIL, RuleFloor, check_drift, check_floor, outcome_of
+from encore.analysis.paired_difference import mean_difference_interval
 from encore.analysis.statistics import rating_statistics
 from encore.warehouse import open_ratings, open_warehouse
 from tests.worlds.ratings import pairs_of_margins, rule_names, statistics_of_margins, table_of
@@ -121,8 +122,24 @@ def test_drift_is_a_paired_difference_above_the_margin():
     assert [row.outcome for row in rows] == ["above", "undecided", "below"]
     lows = [row.difference.low for row in rows]
     assert lows == pytest.approx([-0.0115, -0.0261, -0.1354], abs=1e-4)
+    # (0.0162 (1 + 0.8416 / 1.6449) / 0.01)² is 6.03 times the pairs: 1,207, 1,007 of them new.
+    assert [row.num_more_pairs for row in rows] == [None, pytest.approx(1007, abs=5), None]
     [row] = check_drift(old, new, margin=0.0, rule_ids=rule_names(3)[2:])
     assert row.outcome == "above"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("share_differing", [0.1, 0.3])
+@pytest.mark.parametrize("num_pairs", [100, 400])
+def test_a_judge_that_lost_the_margin_passes_in_about_5_percent(share_differing, num_pairs):
+    """Three errors of 3,000 studies are 1.2 points; few differing pairs add up to 1 point."""
+    margin, rng, num_passed = 0.05, np.random.default_rng(num_pairs), 0
+    shares = [(share_differing + margin) / 2, 1 - share_differing, (share_differing - margin) / 2]
+    for _ in range(3000):
+        delta_P = rng.choice([-1.0, 0.0, 1.0], p=shares, size=num_pairs)
+        difference = mean_difference_interval(delta_P, tail=TAIL)
+        num_passed += outcome_of(difference, -margin) == "above"
+    assert 0.03 <= num_passed / 3000 <= 0.072
 
 
 def test_pairs_that_the_new_run_does_not_rate_are_counted():
