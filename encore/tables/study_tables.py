@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from encore.benchmarks.benchmark_table import RESULTS_FILE, read_table, table_folders
 from encore.benchmarks.pair_results import PAIR_RESULTS
 from encore.core.errors import InputError
 from encore.data.pairs import verified_path
-from encore.data.pairs_manifest import PairsManifest, pair_files
+from encore.data.pairs_manifest import PairsManifest, kept_columns_file, pair_files
 from encore.data.rating_runs import RatingStatus, status
 from encore.data.schemas import PAIRS, RATINGS_EXPECTED, SET_ASIDE_FIELDS
 from encore.data.study import Study
@@ -153,6 +154,7 @@ def study_tables(study: Study, *, run: str | None = None, judge: str | None = No
         ),
         "sources": map(_source_row, study.sources),
         "set_aside": _set_aside_rows(study),
+        "kept_columns": tuple(part for label in study.labels for part in _kept_parts(study, label)),
     }
     if chosen is not None or not statuses:
         content["ratings"] = _ratings_parts(() if chosen is None else (chosen,))
@@ -200,6 +202,22 @@ def _score_parts(scoring: ScoreStatus) -> tuple[FilePart, ...]:
         f"source, pair_id, subset, response, "
         f"unnest([{', '.join(map(literal, manifest.head_ids))}]) as head_id, "
         f"unnest([{', '.join(map(quoted, manifest.head_ids))}]) as score",
+    )
+
+
+def _kept_parts(study: Study, label: str) -> tuple[FilePart, ...]:
+    """Return the further columns of a label with one row per column; the file has them beside."""
+    path = study.path / kept_columns_file(label)
+    if not path.is_file():
+        return ()
+    schema = pq.read_schema(path)
+    names = schema.names[1:]
+    return _part(
+        [path],
+        schema,
+        f"select {literal(label)} as source, pair_id, "
+        f"unnest([{', '.join(map(literal, names))}]) as name, "
+        f"unnest([{', '.join(map(quoted, names))}]) as value",
     )
 
 

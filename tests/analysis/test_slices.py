@@ -13,7 +13,7 @@ from encore.data.ingestion import ingest
 from encore.data.pair_columns import column_of_pairs
 from encore.data.study import open_study
 from tests.golden.command_line import encore
-from tests.tables.sql.studies import rate_study
+from tests.tables.sql.studies import ask, rate_study
 from tests.worlds.ratings import pairs_of_margins
 from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import file_digests, write_lines
@@ -47,6 +47,9 @@ def test_kept_columns_change_no_file_of_pairs_and_no_key(tmp_path):
     column = column_of_pairs(open_study(kept), "language")
     assert sorted(column.values()) == ["de"] * 60 + ["en"] * 30
     assert sorted(column_of_pairs(open_study(kept), "year").values()) == list(range(2000, 2090))
+    columns = "select name, count(*), min(value) from kept_columns group by all order by all"
+    assert ask(kept, columns) == [("language", 90, "de"), ("year", 90, "2000")]
+    assert ask(plain, columns) == []
     ingested(tmp_path / "a", keep=["year"])  # the same pairs again, with a column
     assert len(column_of_pairs(open_study(plain), "year")) == 90
 
