@@ -169,7 +169,7 @@ def _slices(
     present = [value for value in values if value is not None]
     slice_P = np.full(len(values), -1)
     has_value_P = np.array([value is not None for value in values])
-    if all(isinstance(value, float) for value in present):
+    if present and all(isinstance(value, float) for value in present):
         number_N = np.array(present, dtype=np.float64)
         edges = np.quantile(number_N, np.linspace(0, 1, NUM_QUANTILES + 1)[1:-1])
         slice_P[has_value_P] = np.searchsorted(np.unique(edges), number_N)

@@ -6,6 +6,7 @@ little more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ def refuse_derived_names(names: Sequence[str]) -> None:
 
 
 def column_of_pairs(study: Study, name: str) -> dict[tuple[str, str], str | float]:
-    """Return a column by source and pair_id: numbers if all of it are, else texts.
+    """Return a column by source and pair_id: numbers if all of it are finite ones, else texts.
 
     Pairs without a value are left out.
 
@@ -64,9 +65,10 @@ def column_of_pairs(study: Study, name: str) -> dict[tuple[str, str], str | floa
             f"or keep it: encore ingest {study.path} SOURCE --keep {name}"
         )
     try:
-        return {key: float(value) for key, value in values.items()}
+        numbers = {key: float(value) for key, value in values.items()}
     except ValueError:
         return values
+    return numbers if all(map(math.isfinite, numbers.values())) else values
 
 
 def _kept_tables(study: Study) -> dict[str, list[str]]:

@@ -95,6 +95,8 @@ def test_numbers_are_cut_at_their_quartiles():
     assert answer.slices == {"1 to 50": 50, "51 to 100": 50, "101 to 150": 50, "151 to 200": 50}
     answer = slice_pairs(pairs, [1.0] * 160 + [2.0] * 40, column="n")
     assert answer.slices == {"1": 160, "2": 40}
+    answer = slice_pairs(pairs, [None] * 200, column="n")
+    assert (answer.slices, answer.num_without, answer.tests[0].p_value) == ({}, 200, None)
 
 
 def test_the_command_shows_slices_and_refuses_a_table(tmp_path):
