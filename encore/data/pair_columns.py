@@ -65,7 +65,7 @@ def column_of_pairs(study: Study, name: str) -> dict[tuple[str, str], str | floa
             f"or keep it: encore ingest {study.path} SOURCE --keep {name}"
         )
     try:
-        numbers = {key: float(value) for key, value in values.items()}
+        numbers: dict[tuple[str, str], Any] = {key: float(text) for key, text in values.items()}
     except ValueError:
         return values
     return numbers if all(map(math.isfinite, numbers.values())) else values
