@@ -10,7 +10,7 @@ from encore.data.study_options import RunChoice, StudyArgument
 
 
 class CheckConfig(RunChoice):
-    """What a check asks of the rules of one rating run."""
+    """Options of a check of the rules of one rating run."""
 
     study: StudyArgument
     floor: float | None = option(None, gt=0, lt=1, metavar="SHARE")

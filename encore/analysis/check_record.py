@@ -28,7 +28,7 @@ class CheckRecord(BaseModel):
 
     Attributes:
         bound_to: The judge, the wording, the digest of each checked rule, and the limits.
-        digest: Digest of ``bound_to``.
+        digest: SHA-256 of ``bound_to``, its first 16 digits.
         passed: True if every rule passed.
         run_key: The run whose ratings were checked.
         against: Key of the run that it was compared with; None without one.
@@ -51,8 +51,8 @@ def binding(
     """Return what a record is bound to, as JSON values.
 
     Args:
-        manifest: Manifest of the checked run.
-        rule_ids: The checked rules.
+        manifest: Manifest of the run whose ratings are checked.
+        rule_ids: The rules that are checked.
         limits: What was asked of them: floor, margin, kind of rating.
     """
     identity = manifest.identity

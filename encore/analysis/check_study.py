@@ -46,7 +46,7 @@ class StudyCheck:
         num_pairs: Number of the run's pairs.
         num_prompts: Number of their prompts; None if they are not known.
         notes: Sentences on what limits these figures.
-        record: File of the record.
+        record: File that the record is in.
         ratings: The checked ratings.
     """
 

@@ -13,7 +13,7 @@ def slice_tables(answer: SlicedAnswer, *, rule_ids: Sequence[str]) -> Iterator[R
     """Yield a table of the rules in each slice, the test of each rule, and what differs.
 
     Args:
-        answer: The sliced answer.
+        answer: The rules in each slice, with their tests.
         rule_ids: All rules; their order gives their numbers.
     """
     for name, size in answer.slices.items():

@@ -37,9 +37,9 @@ def refuse_derived_names(names: Sequence[str]) -> None:
     Raises:
         InputError: A name is taken.
     """
-    if taken := [name for name in names if name in (*DERIVED_COLUMNS, *_KEYS)]:
+    if reserved := [name for name in names if name in (*DERIVED_COLUMNS, *_KEYS)]:
         raise InputError(
-            f"--keep {taken[0]}: every study has a column of this name; rename it in the records"
+            f"--keep {reserved[0]}: every study has a column of this name; rename it in the records"
         )
 
 
@@ -49,7 +49,7 @@ def column_of_pairs(study: Study, name: str) -> dict[tuple[str, str], str | floa
     Pairs without a value are left out.
 
     Args:
-        study: The study.
+        study: The opened study, with pairs.
         name: One of `DERIVED_COLUMNS`, or a column that `encore ingest --keep` kept.
 
     Raises:

@@ -68,7 +68,7 @@ class PairWriter:
         contradiction is counted.
 
         Args:
-            pair: The pair.
+            pair: The pair, of the writer's label.
             further: Texts of its further columns; None keeps none.
         """
         pair_id = bytes.fromhex(pair.pair_id)

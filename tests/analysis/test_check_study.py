@@ -95,7 +95,7 @@ def test_an_incomplete_run_never_passes_and_leaves_no_record(tmp_path):
 
 
 def test_a_new_judge_is_compared_with_the_old_one_rule_by_rule(tmp_path):
-    """Of 200 pairs the new judge loses 20 under rule 2: 10 points, more than the margin of 2."""
+    """The new judge loses 20 of 200 pairs under rule 2: 10 points, more than the margin of 2."""
     old = rated(study := tmp_path / "study", 190, 190, judge="old")
     new = rated(study, 190, 170, judge="new")
     failed = encore("check", study, "--run", new, "--against", old)

@@ -86,7 +86,7 @@ def test_the_power_is_that_of_the_exact_test(accuracy, num_pairs):
 
 
 def test_a_rule_passes_by_its_bound_and_the_further_pairs_are_named():
-    """Of 100 pairs, 87 are the least that reject 80 % (P(X >= 87) = 4.7 %, P(X >= 86) = 8.0 %).
+    """87 of 100 pairs are the least that reject 80 % (P(X >= 87) = 4.7 %, P(X >= 86) = 8.0 %).
 
     At 85 %: (1.6449 sqrt(0.8 * 0.2) + 0.8416 sqrt(0.85 * 0.15)) / 0.05 = 19.17, squared 367.5, and
     1 / 0.05 more: 388 pairs, 288 of them new. At the floor itself no number decides.

@@ -89,7 +89,7 @@ def test_a_rule_that_fails_in_one_slice_is_found_and_small_slices_are_named():
 
 
 def test_numbers_are_cut_at_their_quartiles():
-    """Of 1 to 200, each quarter has 50; of many equal numbers, slices with the same ends join."""
+    """Each quarter of 1 to 200 has 50; of many equal numbers, slices with the same ends join."""
     pairs = pairs_of_margins(np.ones((200, 1)))
     answer = slice_pairs(pairs, [float(number) for number in range(1, 201)], column="n")
     assert answer.slices == {"1 to 50": 50, "51 to 100": 50, "101 to 150": 50, "151 to 200": 50}

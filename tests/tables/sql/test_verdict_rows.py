@@ -64,7 +64,7 @@ def test_verdicts_are_those_of_the_chosen_run(tmp_path):
 
 
 def test_the_pairs_that_trusted_rules_agree_with_are_the_query_of_the_page(tmp_path):
-    """Of 100 pairs rule 1 gets 90 right and 10 tied; rule 2 gets 85 right and the next 15 wrong.
+    """Rule 1 gets 90 of 100 pairs right and 10 tied; rule 2 gets 85 right and the next 15 wrong.
 
     Both are trusted; rule 3, always wrong, is not. 85 pairs have both for them, 5 have rule 2
     against rule 1, in 10 rule 2 is against and rule 1 tied.
