@@ -128,6 +128,7 @@ WITHOUT_RATINGS = {
     "sql": ("STUDY --query tie_rates", 0, "no rows"),
     "plan train": ("STUDY", 0, "Memory"),
     "compare": ("STUDY", 1, "encore benchmark"),
+    "check": ("STUDY --floor 0.8", 1, "run `encore rate STUDY --judge JUDGE` first"),
     "train": ("STUDY --backbone EMPTY", 1, "config.json"),
     "benchmark": ("STUDY --model EMPTY --benchmark nosuch", 1, "nosuch"),
     "export": ("EMPTY --out NEW --scheme encore --ratings STUDY", 1, "EMPTY"),
