@@ -33,7 +33,9 @@ def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> N
 def saved_file(page: Page, folder: Path) -> Path:
     """Press the key that saves, and return the saved file."""
     page.press("s")
-    return wait_until(lambda: [*folder.glob("*.json")], seconds=20, event="a saved file")[0]
+    # The browser makes the file before it writes into it.
+    whole = lambda: [file for file in folder.glob("*.json") if file.stat().st_size]  # noqa: E731
+    return wait_until(whole, seconds=20, event="a saved file")[0]
 
 
 @pytest.mark.parametrize("screen", SCREENS)
