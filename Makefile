@@ -13,7 +13,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export VLLM_NO_USAGE_STATS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-services test-full lint types imports check perf docs clean
+.PHONY: help setup packages demo up down test test-services test-full lint types imports check perf hashes docs clean
 
 help: ## List the commands (this text)
 	@echo "ENCORE: audit safety rules, compose reward models. Start with: make demo"
@@ -28,10 +28,13 @@ help: ## List the commands (this text)
 setup: ## Create .venv with the pinned versions; installs nothing when it is up to date
 	@$(PYTHON) infra/bootstrap.py
 
-demo: setup ## From synthetic preference pairs to weights, a reward model and its benchmark table, in minutes
+packages: # the same without what only tests and checks need
+	@$(PYTHON) infra/bootstrap.py demo
+
+demo: packages ## From synthetic preference pairs to weights, a reward model and its benchmark table, in minutes
 	@$(BIN)/python -m flows.demo $(ARGS)
 
-up: setup ## Start servers and workers for flows on this machine: make up ENGINES=2
+up: packages ## Start servers and workers for flows on this machine: make up ENGINES=2
 	@$(BIN)/python -m infra.stack up --engines $(ENGINES) --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
 
 down: ## Stop what make up started; its folder, stack/, stays
@@ -60,6 +63,10 @@ check: lint types imports ## lint, types and imports
 
 perf: setup ## Measure speed and memory, and write the machine's page in docs/benchmarks/
 	@$(BIN)/python -m tests.perf $(ARGS)
+
+hashes: setup ## Write infra/hashes.txt, after a change of infra/constraints.txt
+	@$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-deps --generate-hashes \
+		--no-annotate --no-header --default-index https://pypi.org/simple infra/constraints.txt -o infra/hashes.txt
 
 docs: setup ## Build the documentation's site into build/site, with its tutorials executed
 	@$(BIN)/python -m pip install --quiet -c infra/constraints.txt -c infra/docs-constraints.txt -e '.[docs]'
