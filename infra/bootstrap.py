@@ -162,10 +162,10 @@ def install(root: Path, sections: "tuple[str, ...]") -> None:
         constraints = str(root / "infra" / "constraints.txt")
         package(root, "packages under the pins", "-c", constraints, "-e", extras)
         return
-    left_out = ("torch",)
+    left_out = ["torch"]
     if has_cuda_engine:  # two engines would overwrite each other's files
         say("vllm for CUDA is installed: leaving the engine as it is")
-        left_out = ENGINE
+        left_out += ENGINE
     pins = [pin for pin in pins_of(root, sections) if name_of(pin) not in left_out]
     requirements = with_hashes(root, pins)
     package(root, "%d pinned packages" % len(pins), *requirements)

@@ -61,7 +61,8 @@ def test_random_ratings_in_odd_files_give_what_numpy_gives(seed, tmp_path):
         assert_agrees(row, reference, f"{reference['source']}/{reference['entropy']}")
         # At r = 1 over three rules p is sqrt(2 (1 - r)) times a factor: 1e-8 for the last bit of r.
         is_perfect = reference["pearson_r"] is not None and 1 - abs(reference["pearson_r"]) < 1e-12
-        assert row["p_value"] == pytest.approx(p_value, abs=1e-6 if is_perfect else 1e-9)
+        # Elsewhere p moves by up to sqrt(R) times r, which for densities is an integral to 1e-9.
+        assert row["p_value"] == pytest.approx(p_value, abs=1e-6 if is_perfect else 1e-8)
     tau = float(rng.choice([0.05, 0.5, 2.0, 30.0]))
     vector = weights(tmp_path, tau=tau)
     by_rule = dict(zip(vector.rule_ids, vector.weights, strict=True))
