@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,7 @@ from encore.core.files import atomic_path, check_writable
 from encore.core.reporting import SILENT, Reporter
 from encore.data.pairs import planned_pairs
 from encore.data.rating_runs import RatingManifest, ratings_of
+from encore.data.records import RuleSet
 from encore.data.schemas import LABELS as LABELS_SCHEMA
 from encore.data.schemas import PAIRS
 from encore.data.study import LABELS_DIR, changed_study, is_new_study, open_study
@@ -29,7 +31,7 @@ from encore.people.propositions import rules_of_labels
 from encore.people.rates_by_rule import rates_of_rows
 from encore.people.rule_agreement import LabelAgreement, label_agreement
 from encore.rating.rating_options import RatingRunOptions, ReplyOptions
-from encore.rating.rating_run import run_over
+from encore.rating.rating_run import RatingRun, run_over
 from encore.runs.identity import run_key_of
 from encore.runs.shard_files import run_status
 from encore.runs.worker import raise_for_failed_shards, work_through
@@ -53,8 +55,9 @@ def judge_labels(
 ) -> LabelAgreement:
     """Compare a judge with people, rule by rule, on labelled responses.
 
-    A judge rates every response under every rule of the table, also those without a label;
-    finished shards are reused. A table with ratings needs no judge.
+    A judge rates every response under every rule of the table, also those without a label; rules
+    that share no response are rated apart, each with its own responses. Finished shards are reused.
+    A table with ratings needs no judge.
 
     Args:
         study: Study for labels and ratings, which need not exist; None if a table has ratings.
@@ -81,19 +84,12 @@ def judge_labels(
         )
     elif study is not None:
         folder = _labels_dir(study) / _labels_key(rows)
-    labelled_rows = [row for row in rows if not math.isnan(row.label)]
-    records = list(map(dataclasses.asdict, labelled_rows))
-    table = pa.Table.from_pylist(records, schema=LABELS_SCHEMA)
-    path = folder / TABLE_NAME if folder else None
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+    table = _write_labels(rows, folder) if folder else _labels_table(rows)
     return replace(
         label_agreement(table),
         rates=tuple(rates_of_rows(rows)),
         judge=manifest.judge if manifest else None,
-        table=str(path) if path else None,
+        table=str(folder / TABLE_NAME) if folder else None,
         synthetic=manifest.synthetic if manifest else (),
     )
 
@@ -106,41 +102,102 @@ def _rated(
     judge: Judge | None,
     reporter: Reporter,
 ) -> tuple[list[LabelledRow], Path, RatingManifest]:
-    """Rate the responses. Return the rows with ratings, the run's folder and its manifest."""
+    """Rate the responses, in one run or in one for each group of rules that share responses.
+
+    Return the rows with ratings, the folder for their table, and the manifest of a run.
+    """
     if study is None:
         raise InputError(
             "--judge: its ratings are written to a study; name the STUDY before the files"
         )
-    record_of = {}
     for row in rows:
         if row.pair is None:
             raise InputError(
                 f"--judge: response {row.response_id!r} has no text to rate; give the column "
                 "response"
             )
-        record_of[row.content_id] = dataclasses.asdict(row.pair)
-    rule_set = rules_of_labels(config.rules, (row.rule_id for row in rows))
-    pairs = pa.Table.from_pylist([*record_of.values()], schema=PAIRS)
+    groups = _linked_rows(rows)
+    rule_sets = [
+        rules_of_labels(config.rules, (row.rule_id for row in group_rows)) for group_rows in groups
+    ]
     check_writable(study)
     assert config.judge is not None, "judge_labels has checked this"
+    rating_of: dict[tuple[str, ...], float | None] = {}
     with contextlib.closing(judge or open_judge(config.judge, replies)) as opened:
-        run = run_over(
-            planned_pairs(pairs, limit=config.limit),
-            config,
-            RatingRunOptions(**dict(replies)),
-            rule_set=rule_set,
-            data_sha256=_labels_key(rows),
-            folder=_labels_dir(study),
-            judge=opened,
-            responses=("chosen",),
-            kind=LabelManifest,
-        )
-        report = work_through(run.job(reporter=reporter), reporter=reporter)
-        reporter.finished()
+        for group_rows, rule_set in zip(groups, rule_sets, strict=True):
+            run = _finished_run(study, group_rows, config, replies, opened, rule_set, reporter)
+            rating_of |= ratings_of(run_status(run.run_dir, LabelManifest), ("pair_id", "rule_id"))
+            if len(groups) > 1:  # the report reads the labels of a run in the run's folder
+                _write_labels(_with_ratings(group_rows, rating_of), run.run_dir)
+    is_one = len(groups) == 1
+    folder = run.run_dir if is_one else _labels_dir(study) / _labels_key(rows)
+    return _with_ratings(rows, rating_of), folder, run.manifest
+
+
+def _with_ratings(
+    rows: Sequence[LabelledRow], rating_of: Mapping[tuple[str, ...], float | None]
+) -> list[LabelledRow]:
+    return [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
+
+
+def _linked_rows(rows: Sequence[LabelledRow]) -> list[list[LabelledRow]]:
+    """Split rows into the fewest groups that share neither a response nor a rule."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    response_I = np.unique([row.content_id for row in rows], return_inverse=True)[1]
+    rule_I = np.unique([row.rule_id for row in rows], return_inverse=True)[1] + len(rows)
+    links = csr_array(
+        (np.ones(len(rows)), (response_I, rule_I)), shape=(2 * len(rows), 2 * len(rows))
+    )
+    component_I = connected_components(links, directed=False)[1][response_I].tolist()
+    rows_of: dict[int, list[LabelledRow]] = {}
+    for row, component in zip(rows, component_I, strict=True):
+        rows_of.setdefault(component, []).append(row)
+    return [*rows_of.values()]
+
+
+def _finished_run(
+    study: Path,
+    rows: Sequence[LabelledRow],
+    config: LabelsConfig,
+    replies: ReplyOptions,
+    judge: Judge,
+    rule_set: RuleSet,
+    reporter: Reporter,
+) -> RatingRun:
+    """Rate the responses of some rows under the rules of these rows. Return the finished run."""
+    record_of = {row.content_id: dataclasses.asdict(row.pair) for row in rows if row.pair}
+    pairs = pa.Table.from_pylist([*record_of.values()], schema=PAIRS)
+    run = run_over(
+        planned_pairs(pairs, limit=config.limit),
+        config,
+        RatingRunOptions(**dict(replies)),
+        rule_set=rule_set,
+        data_sha256=_labels_key(rows),
+        folder=_labels_dir(study),
+        judge=judge,
+        responses=("chosen",),
+        kind=LabelManifest,
+    )
+    report = work_through(run.job(reporter=reporter), reporter=reporter)
+    reporter.finished()
     raise_for_failed_shards(run.run_dir, report.failures, num_shards=len(run.manifest.shards))
-    rating_of = ratings_of(run_status(run.run_dir, LabelManifest), ("pair_id", "rule_id"))
-    rated_rows = [replace(row, rating=rating_of.get((row.content_id, row.rule_id))) for row in rows]
-    return rated_rows, run.run_dir, run.manifest
+    return run
+
+
+def _write_labels(rows: Sequence[LabelledRow], folder: Path) -> pa.Table:
+    """Write the rows that have a label into a folder. Return their table."""
+    table = _labels_table(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder / TABLE_NAME) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+    return table
+
+
+def _labels_table(rows: Sequence[LabelledRow]) -> pa.Table:
+    labelled_rows = [row for row in rows if not math.isnan(row.label)]
+    return pa.Table.from_pylist([*map(dataclasses.asdict, labelled_rows)], schema=LABELS_SCHEMA)
 
 
 def _labels_dir(study_path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Read responses that people labelled: under rules, or safe and unsafe.
 
-`read_labels` reads labels under rules from any table, or from the gold data of Rule Based Rewards.
+`read_labels` reads labels under rules from any table, from the gold data of Rule Based Rewards, or
+from the scores that the package PyRIT has.
 `read_safety_labels` reads the columns of published sets. Per record a label is in ``is_safe``
 (BeaverTails), ``response_harm_label`` (WildGuardTest) or ``label`` (XSTest-Response). A record of
 PKU-SafeRLHF has two responses with a label each.
@@ -25,6 +26,7 @@ from encore.data.sources.raw_records import (
     text_field,
 )
 from encore.data.table_files import read_table
+from encore.people.pyrit_labels import is_pyrit, pyrit_records
 
 _Labelled = TypeVar("_Labelled")
 
@@ -47,7 +49,7 @@ def _read(
         InputError: A file does not exist, or a record is malformed; the message says where.
     """
     for path in files:
-        for position, record in read_table(path):
+        for position, record in pyrit_records(path) if is_pyrit(path) else read_table(path):
             try:
                 yield from labels_of(record, path)
             except MalformedRecordError as error:
