@@ -4,7 +4,8 @@
 rbr-gold-dev.jsonl.gz --out study.md`` writes a table: half-credit accuracy on held-out prompts of
 each file, and the difference to uniform weights. The judge is the probe of
 `examples.never_below_start`. Per seed ten of its rules are drawn, and half of a file's prompts,
-from which the labels are. Whatever comes out is written.
+from which the labels are. Whatever comes out is written. ``--rated RUN`` adds a table of the
+ratings in the folder of a run, which another judge made.
 
 A script of one study, not a part of the library: it takes inner parts of ENCORE, which may change.
 
@@ -24,6 +25,7 @@ from encore.analysis.answer_options import DEFAULT_TAU, DOUBLE_CORRELATION
 from encore.analysis.consensus import consensus_weights, mean_correlations, same_rules
 from encore.analysis.entropy import entropy_weights
 from encore.analysis.level_codes import LevelCodes, rule_entropies
+from encore.warehouse import RatingKind, open_ratings, read_pairs_of
 from encore.weighting.composed_ratings import pair_credits
 from encore.weighting.schemes.bradley_terry import fit_scores, weights_of_scores
 from encore.weighting.schemes.shrunk import fit_shrunk, uniform_target
@@ -52,15 +54,36 @@ def entropies_of(pairs: Pairs) -> _Floats:
     return rule_entropies(LevelCodes.from_ratings(pairs.rating_P2R.transpose(1, 0, 2)).histogram())
 
 
-def credits_of_seed(pairs: Pairs, *, seed: int) -> dict[str, _Floats]:
+def read_run(run: Path, rating: RatingKind) -> tuple[Pairs, _Floats]:
+    """Return the pairs of a rating run without states, and its rules' entropies, those of labels.
+
+    Pairs that lack a rating are left out.
+    """
+    rated, labelled = (read_pairs_of(open_ratings(run, rating=kind)) for kind in (rating, "level"))
+    rating_P2R, label_P2R = (
+        np.stack([pairs.chosen_PR, pairs.rejected_PR], axis=1) for pairs in (rated, labelled)
+    )
+    is_full_P = ~np.isnan(rating_P2R).any(axis=(1, 2))
+    pairs, labels = (
+        Pairs(state_P2D=np.empty((len(part), 2, 0)), rating_P2R=part, group_P=rated.group_P).take(
+            is_full_P
+        )
+        for part in (rating_P2R, label_P2R)
+    )
+    return pairs, entropies_of(labels)
+
+
+def credits_of_seed(pairs: Pairs, entropy_R: _Floats, *, seed: int) -> dict[str, _Floats]:
     """Return the credit of each pair under each way to weigh, NaN for pairs that were learnt from.
 
     Args:
         pairs: Rated pairs.
+        entropy_R: Entropy of each rule's ratings in nats.
         seed: Seed that draws the rules, the tested prompts and the labels.
     """
     rng = np.random.default_rng(seed)
-    rule_R = np.sort(rng.choice(pairs.rating_P2R.shape[2], NUM_RULES, replace=False))
+    num_rules = min(NUM_RULES, len(entropy_R))
+    rule_R = np.sort(rng.choice(len(entropy_R), num_rules, replace=False))
     margin_PR = margins_of(pairs)[:, rule_R]
     _, group_P = np.unique(pairs.group_P, return_inverse=True)
     num_groups = int(group_P.max()) + 1
@@ -69,10 +92,10 @@ def credits_of_seed(pairs: Pairs, *, seed: int) -> dict[str, _Floats]:
     consensus_R = consensus_weights(
         correlations_of(margin_PR), tau=DEFAULT_TAU, threshold=DOUBLE_CORRELATION
     )
-    targets = {**uniform_target(NUM_RULES), "consensus": consensus_R}
+    targets = {**uniform_target(num_rules), "consensus": consensus_R}
     weight_R = {
         "uniform": targets["uniform"],
-        "encore": entropy_weights(entropies_of(pairs)[rule_R], tau=DEFAULT_TAU),
+        "encore": entropy_weights(entropy_R[rule_R], tau=DEFAULT_TAU),
         "consensus": consensus_R,
     }
     for num in NUM_LABELS:
@@ -87,9 +110,9 @@ def credits_of_seed(pairs: Pairs, *, seed: int) -> dict[str, _Floats]:
     }
 
 
-def lines_of_file(name: str, pairs: Pairs, *, num_seeds: int) -> list[str]:
-    """Return a Markdown table of one file, and how well two figures order the rules."""
-    margin_PR, entropy_R = margins_of(pairs), entropies_of(pairs)
+def lines_of_pairs(name: str, pairs: Pairs, entropy_R: _Floats, *, num_seeds: int) -> list[str]:
+    """Return a Markdown table of rated pairs, and how well two figures order the rules."""
+    margin_PR = margins_of(pairs)
     correlation_RR = correlations_of(margin_PR)
     same_RR = same_rules(correlation_RR, threshold=DOUBLE_CORRELATION)
     accuracy_R = [pair_credits(margin_P).mean() for margin_P in margin_PR.T]
@@ -97,7 +120,7 @@ def lines_of_file(name: str, pairs: Pairs, *, num_seeds: int) -> list[str]:
         spearmanr(figure_R, accuracy_R).statistic
         for figure_R in (mean_correlations(correlation_RR, same_RR), -entropy_R)
     ]
-    seeds = [credits_of_seed(pairs, seed=seed) for seed in range(num_seeds)]
+    seeds = [credits_of_seed(pairs, entropy_R, seed=seed) for seed in range(num_seeds)]
     lines = [
         f"\n{name} ({num_seeds} seeds)\n",
         "| weights | accuracy | to uniform |",
@@ -124,7 +147,15 @@ def _percents(credit_SP: _Floats, pairs: Pairs) -> list[float]:
 
 
 def few_labels(
-    pairs: Path, transfer: Path, /, *, labels: Path, out: Path, num_seeds: int = 10
+    pairs: Path | None = None,
+    transfer: Path | None = None,
+    /,
+    *,
+    labels: Path | None = None,
+    rated: tuple[Path, ...] = (),
+    rating: RatingKind = "level",
+    out: Path,
+    num_seeds: int = 10,
 ) -> None:
     """Write the accuracy of weights from few labels, with intervals over pairs and seeds.
 
@@ -132,14 +163,21 @@ def few_labels(
         pairs: Preference pairs.
         transfer: Preference pairs of another kind.
         labels: People's labels of single responses, from which the judge of each rule learns.
+        rated: Folders of rating runs of other judges.
+        rating: Kind of rating by which the pairs of these runs are compared.
         out: Markdown file to write.
         num_seeds: Number of seeds; each draws rules, tested prompts and labels anew.
     """
-    probes = fit_judges(labels)
-    files = {"pairs": pairs, "transfer": transfer}
     lines = []
-    for name, records in read(files).items():
-        lines += lines_of_file(files[name].name, rate(records, probes), num_seeds=num_seeds)
+    if pairs and transfer and labels:
+        probes = fit_judges(labels)
+        files = {"pairs": pairs, "transfer": transfer}
+        for name, records in read(files).items():
+            rated_pairs = rate(records, probes)
+            entropy_R = entropies_of(rated_pairs)
+            lines += lines_of_pairs(files[name].name, rated_pairs, entropy_R, num_seeds=num_seeds)
+    for run in rated:
+        lines += lines_of_pairs(run.name, *read_run(run, rating), num_seeds=num_seeds)
     out.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
 
 

@@ -74,6 +74,9 @@ class RuleDrift:
             upper bound, one-sided, each with 95 % confidence.
         outcome: Position of these bounds to the negative margin.
         num_pairs: Number of pairs that both runs rated fully.
+        num_better_pairs: Number of these on which the new run agrees with people more than the old
+            one: it is right where the old one is wrong or ties, or ties where that is wrong.
+        num_worse_pairs: Number of these on which it agrees less.
         num_lost_pairs: Number of common pairs that the old run rated fully, and the new one did
             not.
         num_more_pairs: For an undecided rule, the number of further pairs that decide with a
@@ -85,6 +88,8 @@ class RuleDrift:
     difference: Estimate
     outcome: Outcome
     num_pairs: int
+    num_better_pairs: int
+    num_worse_pairs: int
     num_lost_pairs: int
     num_more_pairs: int | None
 
@@ -157,9 +162,8 @@ def check_drift(
         is_rated_2P = np.asarray(~np.isnan(rating_22P).any(axis=1))
         is_compared_P = is_rated_2P.all(axis=0)
         win_2P = np.sign(rating_22P[:, 0] - rating_22P[:, 1])[:, is_compared_P]
-        difference = mean_difference_interval(
-            (win_2P[1] - win_2P[0]) / 2, group_N=group_P[is_compared_P], tail=TAIL
-        )
+        delta_P = (win_2P[1] - win_2P[0]) / 2
+        difference = mean_difference_interval(delta_P, group_N=group_P[is_compared_P], tail=TAIL)
         outcome, num_pairs = outcome_of(difference, -margin), int(is_compared_P.sum())
         more = _more_pairs(difference, margin, num_pairs) if outcome == "undecided" else None
         rows.append(
@@ -168,6 +172,8 @@ def check_drift(
                 difference=difference,
                 outcome=outcome,
                 num_pairs=num_pairs,
+                num_better_pairs=int((delta_P > 0).sum()),
+                num_worse_pairs=int((delta_P < 0).sum()),
                 num_more_pairs=more,
                 num_lost_pairs=int((is_rated_2P[0] & ~is_rated_2P[1]).sum()),
             )

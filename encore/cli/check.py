@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from encore.analysis.check_options import CheckConfig
 from encore.cli.output import Renderable, compact_table, percent, show_result, warn_of_synthetic
 from encore.core.command_parser import JsonOption, command
-from encore.core.number_text import pairs_of_prompts, points
+from encore.core.number_text import first_names, pairs_of_prompts, points
 from encore.core.terminal import say
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
                 points(row.difference.value),
                 points(row.difference.low),
                 row.num_pairs,
+                row.num_better_pairs,
+                row.num_worse_pairs,
                 "pass" if row.outcome == "above" else row.outcome,
                 f"{row.num_more_pairs:,}" if row.num_more_pairs else "",
             )
@@ -95,5 +97,20 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
         title = (
             f"Difference to run {check.against} in points, margin {points(-(check.margin or 0))}"
         )
-        columns = ("rule", "Δ", "at least", "pairs", "margin", "more pairs")
+        columns = ("rule", "Δ", "at least", "pairs", "better", "worse", "margin", "more pairs")
         yield compact_table(columns, changes, title=title)
+        yield f"{_drift_sentence(check)}\n"
+
+
+def _drift_sentence(check: StudyCheck) -> str:
+    """Return in one line under which rules the new run agrees more or less with people."""
+    rules = {
+        "more": [row.rule_id for row in check.drift if (row.difference.low or 0) > 0],
+        "less": [row.rule_id for row in check.drift if (row.difference.high or 0) < 0],
+    }
+    parts = [
+        f"{word} under {first_names(rule_ids)}" for word, rule_ids in rules.items() if rule_ids
+    ]
+    if not parts:
+        return "Neither run is shown to agree more with people than the other."
+    return f"The new run agrees with people {', '.join(parts)}."

@@ -42,7 +42,7 @@ def rate_lines(rates: Sequence[RuleRate], rule_ids: Sequence[str]) -> Iterator[R
     )
     idle = {row.rule_id for row in rates} - {row.rule_id for row in rates if _saves_labels(row)}
     if idle:
-        numbers = ", ".join(str(rule_ids.index(rule_id) + 1) for rule_id in sorted(idle))
+        numbers = ", ".join(map(str, sorted(rule_ids.index(rule_id) + 1 for rule_id in idle)))
         yield f"No judge is shown to save labels under rule {numbers}.\n"
 
 

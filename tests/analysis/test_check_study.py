@@ -101,6 +101,7 @@ def test_a_new_judge_is_compared_with_the_old_one_rule_by_rule(tmp_path):
     failed = encore("check", study, "--run", new, "--against", old)
     assert failed.code == 4
     assert f"not shown to be within 0.02 of run {old}: rule-01 (below)" in failed.error
+    assert "The new run agrees with people less under rule-01." in failed.out
     assert encore("check", study, "--run", new, "--against", old, "--rule", 1).code == 0
     assert encore("check", study, "--run", old, "--against", "new").code == 0
     table = table_of([[1.0]], [[0.0]], rule_ids=["other"])

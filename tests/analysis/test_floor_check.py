@@ -120,12 +120,17 @@ def test_drift_is_a_paired_difference_above_the_margin():
     new = open_ratings(table_of_wins(is_win))
     rows = check_drift(new, old, margin=0.02, rule_ids=rule_names(3))
     assert [row.outcome for row in rows] == ["above", "undecided", "below"]
+    assert [(row.num_better_pairs, row.num_worse_pairs) for row in rows] == [
+        (0, 0),
+        (0, 2),
+        (0, 20),
+    ]
     lows = [row.difference.low for row in rows]
     assert lows == pytest.approx([-0.0115, -0.0261, -0.1354], abs=1e-4)
     # (0.0162 (1 + 0.8416 / 1.6449) / 0.01)² is 6.03 times the pairs: 1,207, 1,007 of them new.
     assert [row.num_more_pairs for row in rows] == [None, pytest.approx(1007, abs=5), None]
     [row] = check_drift(old, new, margin=0.0, rule_ids=rule_names(3)[2:])
-    assert row.outcome == "above"
+    assert (row.outcome, row.num_better_pairs) == ("above", 20)
 
 
 @pytest.mark.full
