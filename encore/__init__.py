@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from encore.analysis.analyze import analyze as analyze
     from encore.analysis.answer_options import AnswerOptions as AnswerOptions
+    from encore.analysis.check_options import CheckConfig as CheckConfig
+    from encore.analysis.check_study import check_study
     from encore.analysis.run_comparison import compare_runs as compare_runs
     from encore.benchmarks.benchmark_options import BenchmarkConfig as BenchmarkConfig
     from encore.benchmarks.benchmark_options import BenchmarkRunOptions as BenchmarkRunOptions
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from encore.judges.judge_options import JudgeConfig as JudgeConfig
     from encore.judges.server_options import ServerOptions as ServerOptions
     from encore.model.open_model import open_reward_model as open_reward_model
+    from encore.people.rates_by_rule import corrected_rates as corrected_rates
     from encore.rating.rating_options import PlanRateConfig as PlanRateConfig
     from encore.rating.rating_options import RatingConfig as RatingConfig
     from encore.rating.rating_options import RatingRunOptions as RatingRunOptions
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from encore.reports.write_report import report as report
     from encore.runs.run_options import RunOptions as RunOptions
     from encore.scoring.head_scores import read_head_scores as read_head_scores
+    from encore.scoring.model_comparison import compare_models as compare_models
     from encore.scoring.scoring_options import ScoringConfig as ScoringConfig
     from encore.scoring.scoring_options import ScoringRunOptions as ScoringRunOptions
     from encore.scoring.scoring_run import score_study
@@ -70,7 +74,7 @@ if TYPE_CHECKING:
     from encore.weighting.weigh import weights as weights
 
     benchmark, export, gate = run_benchmark, export_model, train_gate
-    judge, score = judge_benchmark, score_study
+    check, judge, score = check_study, judge_benchmark, score_study
 
 __version__ = "0.2.0"
 
@@ -79,6 +83,7 @@ _WHERE = {
     "AnswerOptions": "encore.analysis.answer_options.AnswerOptions",
     "BenchmarkConfig": "encore.benchmarks.benchmark_options.BenchmarkConfig",
     "BenchmarkRunOptions": "encore.benchmarks.benchmark_options.BenchmarkRunOptions",
+    "CheckConfig": "encore.analysis.check_options.CheckConfig",
     "EncoreError": "encore.core.errors.EncoreError",
     "GateTrainingConfig": "encore.training.training_options.GateTrainingConfig",
     "JudgeBenchmarkConfig": "encore.benchmarks.benchmark_options.JudgeBenchmarkConfig",
@@ -94,9 +99,12 @@ _WHERE = {
     "TrainingRunConfig": "encore.training.training_options.TrainingRunConfig",
     "analyze": "encore.analysis.analyze.analyze",
     "benchmark": "encore.benchmarks.run_benchmark.run_benchmark",
+    "check": "encore.analysis.check_study.check_study",
     "compare": "encore.benchmarks.compare_tables.compare",
+    "compare_models": "encore.scoring.model_comparison.compare_models",
     "compare_runs": "encore.analysis.run_comparison.compare_runs",
     "compare_schemes": "encore.weighting.scheme_comparison.compare_schemes",
+    "corrected_rates": "encore.people.rates_by_rule.corrected_rates",
     "export": "encore.exports.write_export.export_model",
     "gate": "encore.training.baselines.gate.train_gate",
     "guard": "encore.exports.guard.guard",

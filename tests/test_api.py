@@ -18,7 +18,7 @@ from tests.worlds.studies import numbered_pairs, rate_study, study_of, write_rul
 #: Functions that need a model, a server or benchmark tables: they have no example that runs.
 WITHOUT_EXAMPLE = {
     *("benchmark", "compare", "export", "gate", "judge", "plan", "rate", "read_head_scores"),
-    *("open_reward_model", "score", "train", "guard"),
+    *("open_reward_model", "score", "train", "guard", "compare_models", "corrected_rates"),
 }
 STAGES = "ingest rate analyze weights train score export benchmark judge sql report gate show plan"
 

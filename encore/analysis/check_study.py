@@ -20,6 +20,7 @@ from encore.analysis.statistics import SourceStatistics, rating_statistics
 from encore.core.errors import CheckFailedError, InputError
 from encore.core.folder_watches import tell_changed
 from encore.core.number_text import counted, first_names
+from encore.core.record_table import RecordTable
 from encore.data.rating_runs import RatingManifest
 from encore.data.rule_sets import named_rule
 from encore.data.study import open_study
@@ -55,8 +56,8 @@ class StudyCheck:
     against: str | None
     floor: float | None
     margin: float | None
-    rules: tuple[RuleFloor, ...]
-    drift: tuple[RuleDrift, ...]
+    rules: RecordTable[RuleFloor]
+    drift: RecordTable[RuleDrift]
     stale: tuple[str, ...]
     num_pairs: int
     num_prompts: int | None
@@ -88,6 +89,9 @@ class StudyCheck:
 
 def check_study(config: CheckConfig) -> StudyCheck:
     """Check the rules of a rating run, and write the record.
+
+    >>> check_study(CheckConfig(study="study", floor=0.9)).passed
+    False
 
     A record that is stale stays as it is; of a run that is not complete none is written.
 
@@ -133,8 +137,8 @@ def check_study(config: CheckConfig) -> StudyCheck:
         against=_run_key(old),
         floor=config.floor,
         margin=limits.get("margin"),
-        rules=rules,
-        drift=drift,
+        rules=RecordTable(rules),
+        drift=RecordTable(drift),
         stale=() if recorded is None else tuple(stale_parts(recorded, bound_to)),
         num_pairs=statistics.counts.num_pairs,
         num_prompts=statistics.num_prompts,

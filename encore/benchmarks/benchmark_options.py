@@ -245,3 +245,8 @@ class CompareConfig(StageConfig):
     the first table, usually uniform weights."""
     seed: int = option(0, ge=0)
     """Seed of the test of differences, where prompts have several pairs that differ."""
+    scores: tuple[str, ...] = option((), metavar="KEY")
+    """Give it twice, to compare two reward models instead: by the keys of their scorings of the
+    study (`encore score`). How often does each agree with the judge under each rule?"""
+    run: str | None = option(None, metavar="RUN_KEY")
+    """For --scores: key of the rating run, or a unique prefix. Default: the run with most pairs."""

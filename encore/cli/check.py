@@ -109,7 +109,9 @@ def _drift_sentence(check: StudyCheck) -> str:
         "less": [row.rule_id for row in check.drift if (row.difference.high or 0) < 0],
     }
     parts = [
-        f"{word} under {first_names(rule_ids)}" for word, rule_ids in rules.items() if rule_ids
+        f"{direction} under {first_names(rule_ids)}"
+        for direction, rule_ids in rules.items()
+        if rule_ids
     ]
     if not parts:
         return "Neither run is shown to agree more with people than the other."

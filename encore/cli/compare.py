@@ -7,8 +7,19 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from encore.benchmarks.benchmark_options import CompareConfig
-from encore.cli.output import Renderable, compact_table, percent, rule_legend, show_result, span
-from encore.core.command_parser import JsonOption, command
+from encore.cli.output import (
+    Renderable,
+    TableColumns,
+    compact_table,
+    percent,
+    percent_of,
+    record_table,
+    rule_legend,
+    show_result,
+    span,
+)
+from encore.core.command_parser import JsonOption, UsageError, command
+from encore.core.number_text import p_value, points
 from encore.core.terminal import say_next
 
 if TYPE_CHECKING:
@@ -25,13 +36,21 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     95 % interval (Bonett and Price). p is from McNemar's exact test; it is – if one of the two
     rows has credits between 0 and 1 (means over draws, a judge's half ties).
 
+    With --scores twice, two reward models that scored the study are compared rule by rule, on the
+    same pairs: a model is right if it prefers the response that the judge rates higher.
+
     Examples: encore compare hh-study pku-study --by safety
 
     encore compare my-study --reference top-5
+
+    encore compare my-study --scores 3f --scores 9a
     """
+    if config.scores:
+        _show_models(config, as_json=json)
+        return
     from encore.benchmarks.compare_tables import compare as compare_studies
 
-    tables = compare_studies(**dict(config))
+    tables = compare_studies(**config.model_dump(exclude={"scores", "run"}))
     synthetic = list(dict.fromkeys(label for table in tables for label in table.synthetic))
     parts = chain.from_iterable(map(_table_parts, tables))
     show_result({"datasets": tables}, parts, synthetic=synthetic, as_json=json)
@@ -39,10 +58,31 @@ def compare(config: CompareConfig, *, json: JsonOption = False) -> None:
     say_next("export", "MODEL", "--out", "DIR", *weights)
 
 
+def _show_models(config: CompareConfig, *, as_json: bool) -> None:
+    """Compare two reward models by rule, and show a row for each rule."""
+    from encore.scoring.model_comparison import compare_models
+
+    if len(config.studies) != 1:
+        raise UsageError("--scores compares models on one STUDY")
+    comparison = compare_models(config.studies[0], config.scores, run=config.run)
+    columns: TableColumns = {
+        "rule": "rule_id",
+        "pairs": "num_pairs",
+        "first": percent_of("first"),
+        "second": percent_of("second"),
+        "Δ": lambda row: points(row.difference.value),
+        "95 % of Δ": lambda row: span(row.difference.low, row.difference.high, points),
+        "first right": "num_first_pairs",
+        "second right": "num_second_pairs",
+    }
+    title = f"Agreement with the judge: {comparison.models[0]}, then {comparison.models[1]}"
+    table = record_table(comparison.rows, columns, title=title)
+    parts = (table, f"{comparison.sentence}\n")
+    show_result(comparison, parts, synthetic=comparison.synthetic, as_json=as_json)
+
+
 def _table_parts(table: ComparedTable) -> Iterator[Renderable]:
     """Yield a line on the benchmark, then its rows, then the names of rules by number."""
-    from encore.core.number_text import p_value, points
-
     names = [row.name for row in table.rows]
     label_by_id = {
         row.row_id: row.name if names.count(row.name) == 1 else row.row_id for row in table.rows

@@ -8,6 +8,8 @@ from encore.analysis.slices import SlicedAnswer
 from encore.cli.output import Renderable, compact_table, percent, rule_legend, span
 from encore.core.number_text import first_names, p_value
 
+_HALF = 0.5
+
 
 def slice_tables(answer: SlicedAnswer, *, rule_ids: Sequence[str]) -> Iterator[Renderable]:
     """Yield a table of the rules in each slice, the test of each rule, and what differs.
@@ -29,6 +31,16 @@ def slice_tables(answer: SlicedAnswer, *, rule_ids: Sequence[str]) -> Iterator[R
         ]
         title = f"{answer.column} {name}: {size:,} pairs"
         yield compact_table(("#", "untied", "95 %", "untied pairs"), rows, title=title)
+        against = [
+            f"{row.rule_id} ({percent(row.untied.value)})"
+            for row in answer.rows
+            if row.slice == name and row.untied.high is not None and row.untied.high < _HALF
+        ]
+        if against:
+            yield (
+                f"In {name}, these rules prefer what people do not (each interval lies below "
+                f"50 %): {first_names(against)}.\n"
+            )
     tests = [
         (
             rule_ids.index(test.rule_id) + 1,

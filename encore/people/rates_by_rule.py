@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.corrected_rate import CorrectedRate, corrected_rate, forecast_times
+from encore.core.record_table import RecordTable
 from encore.data.annotations import people_labels, read_items, read_samples
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.records import RESPONSES
-from encore.data.study import Study
-from encore.people.labelled_responses import LabelledRow
+from encore.data.study import Study, as_study, is_study
+from encore.people.labelled_responses import LabelledRow, read_labels
 from encore.people.people_and_judges import run_name
 from encore.warehouse import PairRatings, open_ratings, read_pairs_of
 
@@ -50,6 +52,21 @@ class RuleRate:
 def _rule_rate(rule_id: str, who: str, rate: CorrectedRate) -> RuleRate:
     forecast = forecast_times(rate.explained, num_labels=0, num_responses=rate.num_responses)
     return RuleRate(rule_id=rule_id, who=who, rate=rate, forecast=forecast)
+
+
+def corrected_rates(labels: Study | str | Path) -> RecordTable[RuleRate]:
+    """Return people's rate under each rule: the judge alone, people alone, and corrected.
+
+    Args:
+        labels: A study whose sample people have answered (`encore annotate`), or a table of labels
+            and ratings as `encore labels` reads it, with rows without a label.
+
+    Raises:
+        InputError: There is no such file, or it is malformed.
+    """
+    if isinstance(labels, Study) or is_study(Path(labels)):
+        return RecordTable(rates_of_study(as_study(labels)))
+    return RecordTable(rates_of_rows(read_labels([Path(labels)], unlabelled=True)))
 
 
 def rates_of_rows(rows: Sequence[LabelledRow]) -> Iterator[RuleRate]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from encore.analysis.slices import slice_pairs
+from encore.cli.slice_tables import slice_tables
 from encore.data.ingestion import ingest
 from encore.data.pair_columns import column_of_pairs
 from encore.data.study import open_study
@@ -131,3 +132,17 @@ def test_equal_slices_seldom_differ(cuts_prompts, num_studies):
         answer = slice_pairs(pairs, values, column="n")
         num_false += any(test.differs for test in answer.tests)
     assert num_false / num_studies <= (0.077 if num_studies == 600 else 0.15)
+
+
+def test_rules_that_prefer_what_people_do_not_in_a_slice_are_named():
+    """Rule 0 is right on 20 of 100 pairs of "safe", on all of "unsafe"; rule 1 on 55 and all."""
+    wins = np.arange(100)[:, None] < np.array([20, 55])
+    is_win_PR = np.concatenate([wins, np.ones((100, 2), dtype=bool)])
+    pairs = pairs_of_margins(np.where(is_win_PR, 1.0, -1.0))
+    answer = slice_pairs(pairs, ["safe"] * 100 + ["unsafe"] * 100, column="kind")
+    parts = slice_tables(answer, rule_ids=pairs.rule_ids)
+    [text] = [part for part in parts if "people do not" in str(part)]
+    assert text == (
+        "In safe, these rules prefer what people do not (each interval lies below 50 %): "
+        "rule-00 (20.0%).\n"
+    )

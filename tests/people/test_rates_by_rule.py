@@ -18,13 +18,18 @@ from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
 from encore.people.next_draw import next_probabilities, probabilities_after, systematic_draw
 from encore.people.people_options import AnnotateImportConfig, LabelsConfig
-from encore.people.rates_by_rule import ALL_JUDGES, label_probabilities, rates_of_study
+from encore.people.rates_by_rule import (
+    ALL_JUDGES,
+    corrected_rates,
+    label_probabilities,
+    rates_of_study,
+)
 from encore.people.stratified_draw import stratified_order
 from tests.analysis.test_corrected_rate import simulated_study
 from tests.golden.command_line import encore
 from tests.people.answering import save_page
 from tests.people.conftest import exported, run_of
-from tests.worlds.studies import write_lines
+from tests.worlds.studies import create_study, write_lines
 
 annotate = partial(encore, "annotate")
 
@@ -199,3 +204,21 @@ def test_1000_studies_with_evenly_drawn_and_next_labels_are_covered():
     # 3,000 studies had 96.0 and 95.7 %; 1,000 studies lie within 1.4 points.
     assert 0.94 <= even <= 0.98
     assert 0.94 <= after_next <= 0.98
+
+
+def test_python_has_the_rates_of_a_table_and_of_a_study_as_a_table(tmp_path):
+    """Ten of 40 responses have labels; the judge says yes to half of all."""
+    rows = [
+        {
+            "response": f"Answer {number}",
+            "rule": "kind",
+            "rating": number % 2,
+            "label": number % 2 if number < 10 else None,
+        }
+        for number in range(40)
+    ]
+    rates = corrected_rates(write_lines(tmp_path / "labels.jsonl", rows))
+    [row] = rates.to_arrow().to_pylist()
+    assert (row["rule_id"], row["rate_num_labels"], row["rate_num_responses"]) == ("kind", 10, 40)
+    assert row["rate_corrected_value"] == 0.5
+    assert len(corrected_rates(create_study(tmp_path / "study"))) == 0
