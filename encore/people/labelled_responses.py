@@ -9,8 +9,10 @@ PKU-SafeRLHF has two responses with a label each.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from encore.people.pyrit_labels import is_pyrit, pyrit_records
 
 _Labelled = TypeVar("_Labelled")
 
+_FURTHER_RATING = re.compile(r"rating_\d+")
 _NUMBER_OF_WORD = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _PUBLISHED_LABELS = {"unharmful": True, "safe": True, "harmful": False, "unsafe": False}
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -77,6 +80,7 @@ class LabelledRow:
         label: Number from 0 (the rule does not hold) to 1 (it holds); NaN for a response without a
             label, which a judge rates.
         rating: Rating by a judge in the table, None without one.
+        further_ratings: Ratings by further judges, by the names of their columns: ``rating_2``, ….
         pair: Prompt and response for the judge, as a pair whose rejected response is empty. None
             if the table has no text.
         prompt_id: Id of the prompt in the table, else a digest of its text; None without both.
@@ -89,6 +93,7 @@ class LabelledRow:
     rating: float | None
     pair: PreferencePair | None
     prompt_id: str | None = None
+    further_ratings: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
 
     @property
     def content_id(self) -> str:
@@ -152,6 +157,9 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
     if prompt_id is None and turns:
         prompt_id = hashlib.sha256(repr(turns).encode()).hexdigest()[:32]
     rating = _number(record.get("rating"), "rating")
+    further_ratings = {
+        name: _number(record[name], name) for name in record if _FURTHER_RATING.fullmatch(name)
+    }
     for rule_id, value in labels.items():
         if not response_id or not rule_id:
             raise MalformedRecordError(
@@ -167,6 +175,7 @@ def _rows_of(record: Mapping[str, Any], *, source: str) -> Iterator[LabelledRow]
             rating=rating,
             pair=pair,
             prompt_id=prompt_id,
+            further_ratings=further_ratings,
         )
 
 

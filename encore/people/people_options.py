@@ -88,8 +88,9 @@ class LabelsConfig(RatingConfig):
 
     files: tuple[Path, ...] = option((), positional=True, metavar="FILE...", min_length=1)
     """Parquet, CSV or JSON lines with the columns response, rule and label (true, false or a number
-    from 0 to 1) and optionally prompt; a column rating replaces the judge. Or the gold data of
-    OpenAI's Rule Based Rewards, or a wheel of the package PyRIT or its unpacked folder."""
+    from 0 to 1) and optionally prompt; a column rating replaces the judge, rating_2, rating_3, …
+    are further judges. Or the gold data of OpenAI's Rule Based Rewards, or a wheel of the package
+    PyRIT or its unpacked folder."""
     judge: JudgeConfig | None = None  # type: ignore[assignment]  # a table may have ratings
     rules: str = option("encore-10", examples=["encore-10", "my-rules.toml", "propositions.yaml"])
     """Wording of the rules that the labels name, for the judge: encore-10, encore-20, a rule set

@@ -23,8 +23,10 @@ from encore.people.labelled_responses import LabelledRow, read_labels
 from encore.people.people_and_judges import run_name
 from encore.warehouse import PairRatings, open_ratings, read_pairs_of
 
-#: Value of `RuleRate.who` for all judges of a study together.
+#: Value of `RuleRate.who` for all judges of a study or table together.
 ALL_JUDGES = "all judges"
+#: Value of `RuleRate.who` for the first judge of a table with several.
+_FIRST_JUDGE = "rating"
 
 _Floats = NDArray[np.float64]
 #: Label or probability by (source, response_id, rule_id).
@@ -37,7 +39,8 @@ class RuleRate:
 
     Attributes:
         rule_id: Id of the rule.
-        who: Title of the judge with the key of its run; `ALL_JUDGES`; empty in a table of labels.
+        who: Title of the judge with the key of its run; `ALL_JUDGES`; in a table of labels the
+            column of the judge, empty if there is one judge.
         rate: The judge alone, people alone, and corrected.
         forecast: Number of labels by people alone that each further label is worth beside the
             judge, while few of the responses have one: 1 / (1 - ρ²).
@@ -72,17 +75,28 @@ def corrected_rates(labels: Study | str | Path) -> RecordTable[RuleRate]:
 def rates_of_rows(rows: Sequence[LabelledRow]) -> Iterator[RuleRate]:
     """Yield people's rate under each rule of a table; its rows without a label have NaN.
 
-    Rules without a labelled response that has a rating are left out.
+    Several judges are shown one by one and all together. A judge is left out under a rule without a
+    labelled response that it rated.
     """
+    further_judges = dict.fromkeys(name for row in rows for name in row.further_ratings)
     for rule_id in dict.fromkeys(row.rule_id for row in rows):
-        rated_rows = [row for row in rows if row.rule_id == rule_id and row.rating is not None]
-        label_N = np.array([row.label for row in rated_rows], dtype=np.float64)
-        if np.isnan(label_N).all():
-            continue
-        rating_N = np.array([row.rating for row in rated_rows], dtype=np.float64)
-        prompts = [row.prompt_id or f"{row.source} {row.response_id}" for row in rated_rows]
+        rule_rows = [row for row in rows if row.rule_id == rule_id]
+        label_N = np.array([row.label for row in rule_rows], dtype=np.float64)
+        prompts = [row.prompt_id or f"{row.source} {row.response_id}" for row in rule_rows]
         prompt_N = np.asarray(np.unique(prompts, return_inverse=True)[1])
-        yield _rule_rate(rule_id, "", corrected_rate(label_N, [rating_N], prompt_N))
+        judge = _FIRST_JUDGE if further_judges else ""
+        ratings = {judge: [row.rating for row in rule_rows]} | {
+            name: [row.further_ratings.get(name) for row in rule_rows] for name in further_judges
+        }
+        ratings_by_name = {
+            name: [np.array(values, dtype=np.float64)] for name, values in ratings.items()
+        }
+        if further_judges:
+            ratings_by_name[ALL_JUDGES] = [rating_N for (rating_N,) in ratings_by_name.values()]
+        for name, rating_JN in ratings_by_name.items():
+            is_rated_N = ~np.isnan(np.stack(rating_JN)).any(axis=0)
+            if not np.isnan(label_N[is_rated_N]).all():
+                yield _rule_rate(rule_id, name, corrected_rate(label_N, rating_JN, prompt_N))
 
 
 def rates_of_study(study: Study) -> Iterator[RuleRate]:

@@ -17,7 +17,7 @@ from encore.data.study import Study
 from encore.reports.figure_drawing import DataTable, Missing
 from encore.reports.judge_sentence import judge_sentence
 from encore.reports.provenance import Provenance, provenance_of
-from encore.reports.rules_and_people import rules_and_people
+from encore.reports.rules_and_people import corrected_rates_table, rules_and_people
 from encore.reports.rules_that_apply import rules_that_apply
 from encore.warehouse import (
     PairRatings,
@@ -71,6 +71,7 @@ class Findings:
         sweep: ENCORE's weights over a range of temperatures.
         label_curve: Accuracy of fitted weights by number of labels; None if it was not asked for.
         people: Table of what people and probes say of each rule; None if the study has neither.
+        rates: Table of people's rate under each rule, corrected by few labels; None without any.
         applicability: Table of how often each rule applies; None if every rule applies everywhere.
         enough: Sentence on how many ratings are enough; None if nothing can be said.
         benchmarks: Benchmark tables of the ratings' study that have rows, by figure name.
@@ -87,6 +88,7 @@ class Findings:
     sweep: TauSweep | Missing
     label_curve: LabelCurve | Missing | None = None
     people: DataTable | None
+    rates: DataTable | None
     applicability: DataTable | None
     enough: str | None
     benchmarks: Mapping[str, BenchmarkTable | Missing]
@@ -238,6 +240,7 @@ def gather(
         sweep=sweep,
         label_curve=curve,
         people=rules_and_people(opened, titles, pooled),
+        rates=corrected_rates_table(opened, titles),
         applicability=rules_that_apply(analysis, titles),
         enough=enough,
         benchmarks=_benchmarks(opened.study),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from operator import itemgetter
 
 import pyarrow.parquet as pq
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.statistics import RuleStats
-from encore.core.number_text import NONE, interval, number, percent
+from encore.core.number_text import NONE, interval, number, percent, percent_interval
 from encore.data.annotations import read_samples
 from encore.data.rating_runs import RatingManifest
 from encore.data.study import LABELS_DIR, Study
 from encore.people.judge_labels import TABLE_NAME, LabelManifest
 from encore.people.people_and_judges import PEOPLE, people_report, run_name
+from encore.people.rates_by_rule import rates_of_study
 from encore.people.rule_agreement import label_agreement
 from encore.reports.figure_drawing import DataTable
 from encore.rules.probe_record import RuleProbe, read_probe
@@ -72,6 +74,38 @@ def rules_and_people(
             for rule in statistics
         ),
     )
+
+
+def corrected_rates_table(ratings: Ratings, rules: Mapping[str, str]) -> DataTable | None:
+    """Return people's rate under each labelled rule, by the run's judge, by people, and corrected.
+
+    None if nobody has answered a sample of the study.
+
+    Args:
+        ratings: The opened ratings, of a study or not.
+        rules: Titles of the rules, by rule id.
+    """
+    if ratings.study is None or ratings.manifest is None:
+        return None
+    name = run_name(ratings.manifest)
+    rate_of = {row.rule_id: row for row in rates_of_study(ratings.study) if row.who == name}
+    rows = [
+        (
+            rules[row.rule_id],
+            f"{row.rate.num_labels:,}",
+            *chain.from_iterable(
+                (percent(estimate.value), percent_interval(estimate.low, estimate.high))
+                for estimate in (row.rate.judge, row.rate.people, row.rate.corrected)
+            ),
+            number(row.forecast.value, digits=1),
+        )
+        for row in (rate_of[rule_id] for rule_id in rules if rule_id in rate_of)
+    ]
+    columns = (
+        *("rule", "labels", "judge alone", "95 %", "people alone", "95 %", "corrected", "95 %"),
+        "a label is worth",
+    )
+    return DataTable(columns=columns, rows=rows) if rows else None
 
 
 #: Rule id, rater compared with people, number of labels, kappa.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import beta, binom, norm
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.corrected_rate import (
@@ -100,8 +100,13 @@ def test_the_saving_is_one_over_the_unexplained_share_until_all_have_labels():
     assert forecast_times(Estimate(), num_labels=1, num_responses=9) == Estimate()
 
 
-def simulated_study(rng: np.random.Generator, *, rate: float, explained: float, num_levels: int):
-    """Return labels of 2,000 responses, a biased judge's ratings and prompts of 1, 4 or 8."""
+def simulated_study(
+    rng: np.random.Generator, *, rate: float, explained: float, num_levels: int, num_grades: int = 1
+):
+    """Return labels of 2,000 responses, a biased judge's ratings and prompts of 1, 4 or 8.
+
+    Labels are 0 or 1, or so many steps from 0 to 1.
+    """
     prompt_N = np.arange(2000) // rng.choice([1, 4, 8])
     shared_2N = rng.normal(size=(2, 2000))[:, prompt_N]
     own_2N = rng.normal(size=(2, 2000))
@@ -114,10 +119,13 @@ def simulated_study(rng: np.random.Generator, *, rate: float, explained: float, 
         probability_N = beta.ppf(judged_N, rate * spread, (1 - rate) * spread)
         judged_N = probability_N
     level_N = np.minimum(num_levels * judged_N ** rng.choice([0.5, 1, 2]), num_levels - 1)
-    return (chance_N < probability_N).astype(float), np.floor(level_N), prompt_N
+    label_N = binom.ppf(1 - chance_N, num_grades, probability_N) / num_grades
+    return label_N, np.floor(level_N), prompt_N
 
 
-def coverage(num_studies: int) -> tuple[float, float, float, list[tuple[float, float]]]:
+def coverage(
+    num_studies: int, *, num_grades: int = 1
+) -> tuple[float, float, float, list[tuple[float, float]]]:
     """Return how often judge, people and corrected cover, and savings forecast and come."""
     rng = np.random.default_rng(2)
     covers, savings = [], []
@@ -128,6 +136,7 @@ def coverage(num_studies: int) -> tuple[float, float, float, list[tuple[float, f
             rate=rate,
             explained=rng.choice([0, 0.25, 0.5, 0.75, 0.9]),
             num_levels=rng.choice([2, 3, 5, 11]),
+            num_grades=num_grades,
         )
         order_N = rng.permutation(2000)
         num_labels = rng.choice([20, 50, 100, 200, 400])
@@ -167,3 +176,11 @@ def test_2000_simulated_studies_are_covered_by_94_to_97_percent():
     assert np.median(came / forecast) == pytest.approx(1, abs=0.1)
     # Nearly all, within a fifth: strata cost a little, and 50 labels have few strata.
     assert np.mean((0.8 * low <= came) & (came <= 1.25 * high)) > 0.8
+
+
+@pytest.mark.full
+def test_2000_simulated_studies_of_graded_labels_are_covered():
+    """Labels are 0, 0.25, 0.5, 0.75 and 1."""
+    _, people, corrected, _ = coverage(2000, num_grades=4)
+    assert 0.93 <= people <= 0.96
+    assert 0.94 <= corrected <= 0.97

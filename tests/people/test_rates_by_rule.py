@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from encore.analysis.corrected_rate import corrected_rate
+from encore.core.number_text import percent
 from encore.data.annotations import read_items
 from encore.data.study import open_study
 from encore.people.import_answers import import_answers
@@ -25,6 +26,8 @@ from encore.people.rates_by_rule import (
     rates_of_study,
 )
 from encore.people.stratified_draw import stratified_order
+from encore.reports.rules_and_people import corrected_rates_table
+from encore.warehouse import open_ratings
 from tests.analysis.test_corrected_rate import simulated_study
 from tests.golden.command_line import encore
 from tests.people.answering import save_page
@@ -108,6 +111,15 @@ def test_a_next_sample_has_no_labelled_response_and_records_probabilities(study,
         assert row.rate.num_labels <= 40
         assert row.rate.corrected.low < row.rate.corrected.value < row.rate.corrected.high
     assert [row.who == ALL_JUDGES for row in rates] == [False, False, False, True] * 3
+    ratings = open_ratings(study, run=run_of(study))
+    table = corrected_rates_table(ratings, {row.rule_id: row.rule_id for row in rates})
+    own_rates = [row for row in rates if ratings.manifest.run_key[:8] in row.who]
+    assert [row[:2] for row in table.rows] == [
+        (row.rule_id, str(row.rate.num_labels)) for row in own_rates
+    ]
+    assert [row[6] for row in table.rows] == [
+        percent(row.rate.corrected.value) for row in own_rates
+    ]
     again = exported(study, items=30, next=True, seed=1)
     assert exported(study, items=30, next=True, seed=1).sample == again.sample
 
@@ -222,3 +234,26 @@ def test_python_has_the_rates_of_a_table_and_of_a_study_as_a_table(tmp_path):
     assert (row["rule_id"], row["rate_num_labels"], row["rate_num_responses"]) == ("kind", 10, 40)
     assert row["rate_corrected_value"] == 0.5
     assert len(corrected_rates(create_study(tmp_path / "study"))) == 0
+
+
+def test_two_judges_of_a_table_are_shown_one_by_one_and_together(tmp_path):
+    """The second judge rates 30 of 40 responses; together they have the levels 00, 01, 10, 11."""
+    rows = [
+        {
+            "response": f"Answer {number}",
+            "rule": "kind",
+            "rating": number % 2,
+            "rating_2": number // 2 % 2 if number < 30 else None,
+            "rating_note": "no number",
+            "label": float(number % 4 == 3) if number < 24 else None,
+        }
+        for number in range(40)
+    ]
+    table = write_lines(tmp_path / "labels.jsonl", rows)
+    first, second, together = corrected_rates(table)
+    assert [row.who for row in (first, second, together)] == ["rating", "rating_2", ALL_JUDGES]
+    assert [row.rate.num_responses for row in (first, second, together)] == [40, 30, 30]
+    columns = np.array([[row["rating"], row["rating_2"]] for row in rows[:30]], dtype=float).T
+    label_N = np.array([row["label"] for row in rows[:30]], dtype=float)
+    assert together.rate == corrected_rate(label_N, [*columns], np.arange(30))
+    assert "all judges" in encore("labels", table).out

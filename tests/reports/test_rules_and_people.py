@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from encore.core.config import part_of
+from encore.core.number_text import percent
 from encore.data.study import open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.people.export_sample import export_sample
 from encore.people.import_answers import import_answers
 from encore.people.judge_labels import judge_labels
 from encore.people.people_options import AnnotateExportConfig, AnnotateImportConfig, LabelsConfig
+from encore.people.rates_by_rule import ALL_JUDGES, rates_of_study
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import open_run
 from encore.reports.write_report import report
@@ -38,12 +40,13 @@ def study(rated_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(rated_folder, tmp_path / "copy")) / "study"
 
 
-def section_of(study: Path) -> list[list[str]]:
-    """Return the rows of the section; empty if the page has no section."""
+def section_of(study: Path, *, table: int = 0) -> list[list[str]]:
+    """Return the rows of a table of the section; empty if the page has no section."""
     page = report(study, out=study.parent / "report").page.read_text(encoding="utf-8")
     section = re.search(r'<section id="people">(.*?)</section>', page, re.S)
     assert ('href="#people"' in page) == (section is not None)
-    rows = re.findall(r"<tr>(.*?)</tr>", section[1], re.S) if section else []
+    tables = re.findall(r"<table.*?</table>", section[1], re.S) if section else [""]
+    rows = re.findall(r"<tr>(.*?)</tr>", tables[table], re.S)
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
 
 
@@ -85,3 +88,9 @@ def test_kappas_of_two_annotators_are_shown_beside_the_judge(study):
     assert sum(int(row[3]) for row in rows) == 40
     # One of the two always says the same, so that people have no kappa.
     assert [row[6] for row in rows] == ["–"] * 4
+    head, *rates = section_of(study, table=1)
+    assert head[2::2] == ["judge alone", "people alone", "corrected", "a label is worth"]
+    study_rates = [row for row in rates_of_study(open_study(study)) if row.who != ALL_JUDGES]
+    assert [row[0] for row in rates] == [row.rule_id for row in study_rates]
+    assert [row[1] for row in rates] == [str(row.rate.num_labels) for row in study_rates]
+    assert [row[6] for row in rates] == [percent(row.rate.corrected.value) for row in study_rates]
