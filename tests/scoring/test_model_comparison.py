@@ -62,11 +62,11 @@ def test_a_model_is_right_where_it_prefers_what_the_judge_prefers():
 
 def test_a_model_with_heads_is_asked_by_the_head_of_the_rule():
     heads = scores_of([[1.0, -1.0]] * 10, "kind", "short")
-    one = scores_of([[1.0]] * 10, "reward")
-    kind, short = compare_scores(judged_pairs(), [heads, one])
+    single = scores_of([[1.0]] * 10, "reward")
+    kind, short = compare_scores(judged_pairs(), [heads, single])
     assert (kind.first, kind.second, short.first, short.second) == (0.5, 0.5, 0.0, 1.0)
     with pytest.raises(InputError, match="rule 'short': a model has 2 heads and none for it"):
-        compare_scores(judged_pairs(), [scores_of([[1.0, 1.0]] * 10, "kind", "other"), one])
+        compare_scores(judged_pairs(), [scores_of([[1.0, 1.0]] * 10, "kind", "other"), single])
 
 
 def test_pairs_that_a_model_lacks_or_cannot_read_are_left_out():
