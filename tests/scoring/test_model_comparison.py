@@ -94,8 +94,8 @@ def test_the_command_names_two_scorings_of_a_study(study, tmp_path):
     assert people == kind | {"rule_id": PEOPLE}
     assert kind["num_pairs"] == len(pairs)
     assert kind["difference"]["value"] == pytest.approx(kind["second"] - kind["first"])
-    shown = encore("compare", study, "--scores", keys[0], "--scores", keys[1]).out
-    assert result["sentence"].split(" (")[0] in shown
+    printed = encore("compare", study, "--scores", keys[0], "--scores", keys[1]).out
+    assert result["sentence"].split(" (")[0] in printed
     for problem, arguments in {
         "0 match; the study has": ("--scores", "none", "--scores", keys[1]),
         "1 scorings; expected the keys of two": ("--scores", keys[0]),
