@@ -44,7 +44,9 @@ _LABELS: Mapping[str, Mapping[str, bool]] = {
 
 
 def _read(
-    files: Sequence[Path], labels_of: Callable[[Mapping[str, Any], Path], Iterable[_Labelled]]
+    files: Sequence[Path],
+    labels_of: Callable[[Mapping[str, Any], Path], Iterable[_Labelled]],
+    records_of: Callable[[Path], Iterator[tuple[str, dict[str, Any]]]] = read_table,
 ) -> Iterator[_Labelled]:
     """Yield the labels of each record of all files, in order.
 
@@ -52,7 +54,7 @@ def _read(
         InputError: A file does not exist, or a record is malformed; the message says where.
     """
     for path in files:
-        for position, record in pyrit_records(path) if is_pyrit(path) else read_table(path):
+        for position, record in records_of(path):
             try:
                 yield from labels_of(record, path)
             except MalformedRecordError as error:
@@ -125,7 +127,10 @@ def read_labels(files: Sequence[Path], *, unlabelled: bool = False) -> list[Labe
                 )
             yield row
 
-    rows = [*_read(files, rows_of_one_text)]
+    def records_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        return pyrit_records(path) if is_pyrit(path) else read_table(path)
+
+    rows = [*_read(files, rows_of_one_text, records_of)]
     labelled_rows = [row for row in rows if not math.isnan(row.label)]
     if not labelled_rows:
         raise InputError(

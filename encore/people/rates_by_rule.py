@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from encore.analysis.bootstrap import Estimate
 from encore.analysis.corrected_rate import CorrectedRate, corrected_rate, forecast_times
+from encore.buckets.study_mirror import study_path
 from encore.core.record_table import RecordTable
 from encore.data.annotations import people_labels, read_items, read_samples
 from encore.data.rating_runs import list_runs, run_status
 from encore.data.records import RESPONSES
-from encore.data.study import Study, as_study, is_study
+from encore.data.study import Study, is_study, open_study
 from encore.people.labelled_responses import LabelledRow, read_labels
 from encore.people.people_and_judges import run_name
 from encore.warehouse import PairRatings, open_ratings, read_pairs_of
@@ -67,9 +68,12 @@ def corrected_rates(labels: Study | str | Path) -> RecordTable[RuleRate]:
     Raises:
         InputError: There is no such file, or it is malformed.
     """
-    if isinstance(labels, Study) or is_study(Path(labels)):
-        return RecordTable(rates_of_study(as_study(labels)))
-    return RecordTable(rates_of_rows(read_labels([Path(labels)], unlabelled=True)))
+    if isinstance(labels, Study):
+        return RecordTable(rates_of_study(labels))
+    path = study_path(labels)
+    if is_study(path):
+        return RecordTable(rates_of_study(open_study(path)))
+    return RecordTable(rates_of_rows(read_labels([path], unlabelled=True)))
 
 
 def rates_of_rows(rows: Sequence[LabelledRow]) -> Iterator[RuleRate]:
