@@ -22,6 +22,7 @@ from encore.analysis.paired_difference import mean_difference_interval
 from encore.analysis.share_intervals import share_interval
 from encore.core.errors import InputError
 from encore.core.record_table import RecordTable
+from encore.core.shown_record import ShownRecord
 from encore.warehouse import PairRatings, Ratings, open_ratings, read_pairs_of
 
 # Suffixes: P pairs, R rules, D draws, N rows taken; 2 before PR: chosen and rejected, and
@@ -75,8 +76,8 @@ class RuleComparison:
     flip_rate: Estimate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunComparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunComparison(ShownRecord):
     """Result of `compare_runs`.
 
     Attributes:

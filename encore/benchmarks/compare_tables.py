@@ -18,6 +18,7 @@ from encore.benchmarks.paired_comparison import Comparison
 from encore.benchmarks.table_rows import RowKind, TableRow
 from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError
+from encore.core.shown_record import ShownRecord
 from encore.data.study import open_study
 
 #: A table's headline may differ from its recomputation by so much.
@@ -106,8 +107,8 @@ class ComparedRow:
     comparison: Comparison | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedTable:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ComparedTable(ShownRecord):
     """Rows on the same pairs, sorted by a score: one of the ``datasets`` of ``encore compare``.
 
     Attributes:

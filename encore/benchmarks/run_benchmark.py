@@ -24,6 +24,7 @@ from encore.core.config import identity_of
 from encore.core.errors import InputError
 from encore.core.files import atomic_write_bytes, file_sha256, write_json
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.data.pairs import read_pairs
 from encore.data.study import Study, as_study
 from encore.runs.identity import run_key_of
@@ -38,8 +39,8 @@ EVALUATION_JSON = "evaluation.json"
 _INITIAL = re.compile(r"\binitial\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BenchmarkRun:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BenchmarkRun(ShownRecord):
     """Result of `run_benchmark`.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from encore.buckets.study_mirror import study_path
 from encore.core.errors import EncoreError, InputError, StudyIncompleteError
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.data.pair_columns import refuse_derived_names
 from encore.data.pairs import (
     PairWriter,
@@ -50,8 +51,8 @@ class SourceReport:
     manifest: PairsManifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IngestReport(ShownRecord):
     """Result of `ingest`.
 
     Attributes:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from encore.core.shown_record import ShownRecord
+
 Role = Literal["system", "user", "assistant"]
 Response = Literal["chosen", "rejected"]
 RESPONSES: tuple[Response, Response] = ("chosen", "rejected")
@@ -80,8 +82,8 @@ class Rule:
         return {name: text for name, text in texts.items() if text or name != "decision_rule"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSet:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RuleSet(ShownRecord):
     """Rules in the order of the model's heads.
 
     Attributes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.exports.classifier import Written
 from encore.exports.hub_card import hub_card
@@ -24,8 +25,8 @@ _OLDEST_BY_MODEL_TYPE = {"olmo2": "5.19"}
 _FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Exported(ShownRecord):
     """Facts of an export for its card and for `encore_export.json`.
 
     Attributes:

@@ -16,6 +16,7 @@ from encore.core.config import part_of
 from encore.core.errors import EncoreError, InputError
 from encore.core.number_text import amount
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.data.pairs import num_bytes_of
 from encore.data.study import Study
 from encore.judges.gpu_groups import visible_gpus
@@ -71,8 +72,8 @@ class LayoutCost(TokenCounts):
     money: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatingPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RatingPlan(ShownRecord):
     """Result of `plan_rating`: the expected cost of a rating run.
 
     Attributes:

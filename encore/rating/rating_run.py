@@ -24,6 +24,7 @@ from encore.core.errors import InputError
 from encore.core.files import check_writable
 from encore.core.number_text import counted
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs
 from encore.data.rating_runs import (
@@ -206,8 +207,8 @@ class RatingRun:
         return replace(rated, table=table, cost=cost)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatingResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RatingResult(ShownRecord):
     """Result of a call that rated a study.
 
     Attributes:

@@ -17,6 +17,7 @@ from encore.core.errors import InputError
 from encore.core.extras import missing_package
 from encore.core.files import atomic_write_bytes, remove_file
 from encore.core.number_text import printable
+from encore.core.shown_record import ShownRecord
 from encore.data.records import slug
 from encore.reports import rule_charts, weight_charts
 from encore.reports.figure_drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
@@ -43,8 +44,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 Drawn = Mapping[str, DrawnChart | Missing]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Report(ShownRecord):
     """Result of `report`: the files, and the findings that they show.
 
     Attributes:

@@ -42,6 +42,7 @@ import pyarrow.parquet as pq
 from encore.core.errors import NO_ROOM, EncoreError, EveryShardError
 from encore.core.files import file_sha256, publish, remove_file, temporary_path, write_json
 from encore.core.number_text import counted
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.runs.checked_shards import CheckedFooters, read_checked, record_checked
 from encore.runs.manifest import (
@@ -109,8 +110,8 @@ class ShardState:
     counts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus(Generic[Manifest]):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunStatus(ShownRecord, Generic[Manifest]):
     """The state of every planned shard of one run, read from its files."""
 
     run_dir: Path

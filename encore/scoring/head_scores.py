@@ -19,6 +19,7 @@ from pydantic import Field
 
 from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError, StudyIncompleteError
+from encore.core.shown_record import ShownRecord
 from encore.data.records import RESPONSES
 from encore.data.schemas import text_columns
 from encore.data.study import is_study
@@ -126,8 +127,8 @@ def score_statuses(study: Path) -> tuple[ScoreStatus, ...]:
     return tuple(run_status(folder, ScoreManifest) for folder in folders)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeadScores:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class HeadScores(ShownRecord):
     """The scores of both responses of P pairs under R heads, raw and centred.
 
     Attributes:

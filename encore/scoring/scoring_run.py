@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from encore.core.errors import EncoreError, EveryShardError
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest_of, planned_pairs, read_pairs, records_of
 from encore.data.records import RESPONSES, PreferencePair
@@ -48,8 +49,8 @@ _PAIRS_PER_BATCH = 1024
 PairInSubset = tuple[PreferencePair, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScoreResult(ShownRecord):
     """Result of `score_study`: the scoring on disk, and the work of this call.
 
     Attributes:

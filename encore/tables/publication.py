@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.data.pairs import data_digest
 from encore.data.pairs_manifest import Origin
@@ -17,8 +18,8 @@ from encore.tables.study_tables import StudyTables
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Publication(ShownRecord):
     """A published database or data set; its fields are those of `encore publish --json`.
 
     Attributes:

@@ -28,6 +28,7 @@ from encore.core.file_lock import lock_descriptor
 from encore.core.files import atomic_write_bytes, file_sha256, fsync_path, json_text, write_json
 from encore.core.folder_watches import tell_changed
 from encore.core.leftovers import is_left_behind
+from encore.core.shown_record import ShownRecord
 from encore.runs.identity import differences, run_key_of
 from encore.training.training_options import TrainingRunConfig
 
@@ -310,8 +311,8 @@ def truncate_logs(folder: Path, *, step: int) -> None:
         atomic_write_bytes(folder / name, "".join(lines).encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TrainingResult(ShownRecord):
     """A finished training run.
 
     Attributes:

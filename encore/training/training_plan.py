@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from encore.core.config import StageConfig, option
 from encore.core.errors import EncoreError, InputError
 from encore.core.model_files import local_path
+from encore.core.shown_record import ShownRecord
 from encore.model.backbone_options import BackboneConfig, LayoutName
 from encore.model.backbone_shape import BackboneShape, find_shape, flops_per_token
 from encore.model.model_options import set_aside_option
@@ -115,8 +116,8 @@ class PlannedTokens:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TrainingPlan(ShownRecord):
     """Memory and tokens of a training run.
 
     Attributes:

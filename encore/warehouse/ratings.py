@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from encore.buckets.study_mirror import study_path
 from encore.core.errors import InputError
 from encore.core.number_text import counted, first_names
+from encore.core.shown_record import ShownRecord
 from encore.data.arrow_tables import arrow_table
 from encore.data.pairs import missing_pairs_error
 from encore.data.rating_runs import (
@@ -58,8 +59,8 @@ _EXPECTED_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ratings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Ratings(ShownRecord):
     """Ratings to read, of one run and one judge: either ``files`` or ``table``.
 
     Attributes:

@@ -16,6 +16,7 @@ from encore.analysis.entropy import entropy_weights
 from encore.analysis.statistics import Accuracy, RuleStats
 from encore.core.errors import EncoreError
 from encore.core.record_table import RecordTable
+from encore.core.shown_record import ShownRecord
 from encore.data.annotations import people_labels
 from encore.warehouse import PairRatings, Ratings
 from encore.warehouse.pair_ratings import GroupedBy
@@ -98,8 +99,8 @@ class Draws:
     half_high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemeComparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SchemeComparison(ShownRecord):
     """Weighting schemes on the same rules and the same pairs.
 
     Attributes:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from encore.analysis.correlation import pearson_r
 from encore.analysis.entropy import entropy_weights
 from encore.core.errors import InputError
+from encore.core.shown_record import ShownRecord
 from encore.data.records import RESPONSES
 from encore.warehouse import PairRatings, Ratings, open_ratings, open_warehouse, read_pair_ratings
 
@@ -71,8 +72,8 @@ class TheoryRule:
     learned_weights: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Theory:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Theory(ShownRecord):
     """Result of `theory`.
 
     Attributes:

@@ -37,6 +37,7 @@ from encore.core.config import unused_options
 from encore.core.errors import InputError
 from encore.core.model_files import is_demo_judge
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.data.records import slug
 from encore.data.rule_sets import load_rule_set
@@ -53,8 +54,8 @@ from encore.weighting.weight_vector import WeightVector
 _NAME_PARAMS = ("tau", "k", "seed", "rule")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JudgeReport:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class JudgeReport(ShownRecord):
     """Result of `judge_benchmark`.
 
     Attributes:

@@ -17,6 +17,7 @@ from encore.core.errors import InputError
 from encore.core.files import write_json
 from encore.core.model_files import folder_digest
 from encore.core.reporting import SILENT, Reporter
+from encore.core.shown_record import ShownRecord
 from encore.core.versions import package_versions
 from encore.data.study import Study, as_study
 from encore.model.reward_model import MultiHeadRewardModel
@@ -44,8 +45,8 @@ _STOP_SHARE = 0.1
 _Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GateResult(ShownRecord):
     """Result of `train_gate`: how a trained gate ranks held-out pairs, and what it learnt.
 
     Attributes:
