@@ -4,10 +4,10 @@
 
     analysis = encore.analyze("ratings.csv")  # or a data frame, a list of dicts, a study, …
     analysis  # which rules to trust: a table in a notebook, a dozen lines in a terminal
-    analysis.rules.to_pandas()
+    analysis.to_pandas()  # the same table as a data frame
     analysis.plot()
     weights = encore.weights(analysis)
-    weights["respect-for-privacy-and-confidentiality"]
+    dict(weights)
     encore.report(analysis, "report.html")
 
 The other functions do what the commands of the same names do: paths (strings too) in, records out.
@@ -137,11 +137,17 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'encore' has no attribute {name!r}")
     module, _, attribute = _WHERE[name].rpartition(".")
     try:
-        return getattr(import_module(module), attribute)
+        value = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         from encore.core.extras import missing_package
 
         raise ImportError(missing_package(f"encore.{name}", str(error.name))) from error
+    if not isinstance(value, type):
+        from encore.core.python_calls import with_python_errors
+
+        value = with_python_errors(value)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from encore.analysis.effective_rules import EffectiveRules, effective_rules
 from encore.analysis.intervals import SEED, RuleInterval, rule_intervals
 from encore.analysis.notes import analysis_notes
 from encore.analysis.paper_figures import PaperComparison, paper_comparisons
-from encore.analysis.rule_verdicts import RuleAnswer, rule_answer
+from encore.analysis.rule_verdicts import RuleAnswer, RuleVerdict, rule_answer
 from encore.analysis.statistics import POOLED, RuleStats, rating_statistics
 from encore.analysis.variance_shares import VarianceShares, variance_shares
 from encore.core.errors import InputError
@@ -27,6 +27,7 @@ from encore.core.record_table import RecordTable
 from encore.warehouse import RatingKind, Ratings, Scale, open_ratings, open_warehouse
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -92,6 +93,24 @@ class Analysis:
         """
         return answer_plot(self.answers[-1], subject=self._subject())
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the answer as a data frame: a row for each rule of each source.
+
+        Columns: ``source``, ``number``, ``rule_id``, ``verdict``, ``untied``, ``low``, ``high``,
+        ``tie_rate``, ``weight``, ``agrees_with_others``, ``reason``, ``remedy``; ``applies`` after
+        ``tie_rate`` if rules do not apply everywhere. Shares are in [0, 1].
+
+        Raises:
+            EncoreError: pandas is not installed.
+        """
+        has_shares = bool(self.applicability)
+        rows = [
+            _answer_cells(row, has_shares=has_shares)
+            for answer in self.answers
+            for row in answer.rows
+        ]
+        return RecordTable(rows).to_pandas()
+
     @property
     def rule_ids(self) -> list[str]:
         """Return the ids of all rules in the order of their numbers."""
@@ -132,6 +151,25 @@ class Analysis:
                 "null_band": {"number": NUM_NULL_DRAWS, "seed": NULL_SEED},
             },
         }
+
+
+def _answer_cells(row: RuleVerdict, *, has_shares: bool) -> dict[str, Any]:
+    """Return what the printed table says of a rule, by column."""
+    return {
+        "source": row.source,
+        "number": row.number,
+        "rule_id": row.rule_id,
+        "verdict": row.verdict,
+        "untied": row.untied.value,
+        "low": row.untied.low,
+        "high": row.untied.high,
+        "tie_rate": row.tie_rate,
+        **({"applies": row.applies} if has_shares else {}),
+        "weight": row.weight,
+        "agrees_with_others": row.agrees_with_others.value,
+        "reason": row.reason_and_caveat,
+        "remedy": row.remedy,
+    }
 
 
 def analyze(

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encore.core.errors import InputError, did_you_mean
-from encore.core.record_table import RecordTable
+from encore.core.number_text import printable
+from encore.core.record_table import RecordTable, html_table
 from encore.core.versions import installed_version
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The sum of weights may differ from 1 by this; rounding over thousands of rules is far smaller.
 _TOLERANCE = 1e-9
+#: Characters of a rule's id that a terminal shows.
+_MAX_NAME = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +95,12 @@ class Provenance(Origin):
     encore_version: str | None = field(default_factory=partial(installed_version, "encore-reward"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WeightVector:
     """Weights of rules, in rule order: none negative, sum 1.
+
+    ``dict(vector)`` has them by rule id, and ``vector.to_pandas()`` in a data frame. A terminal and
+    a notebook show them as a table.
 
     Attributes:
         scheme: Name of the weighting scheme.
@@ -132,6 +142,41 @@ class WeightVector:
             similar = did_you_mean(str(rule_id), self.rule_ids)
             raise KeyError(f"rule {rule_id!r}: it has no weight here{similar}")
         return self.weights[self.rule_ids.index(rule_id)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rule_ids)
+
+    def __len__(self) -> int:
+        return len(self.rule_ids)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the rules' ids, so that ``dict(vector)`` has each rule's weight."""
+        return self.rule_ids
+
+    def __repr__(self) -> str:
+        width = min(max(map(len, self.rule_ids)), _MAX_NAME)
+        lines = [
+            f"{printable(rule_id)[:width]:{width}}  {weight:.3f}"
+            for rule_id, weight in zip(self.rule_ids, self.weights, strict=True)
+        ]
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        """Return the weights as a table for a notebook."""
+        rows = [(row["rule_id"], f"{row['weight']:.3f}") for row in self.rows]
+        return f"<p>{escape(self._title())}</p>{html_table(('rule', 'weight'), rows)}"
+
+    def _title(self) -> str:
+        params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        return f"weights of scheme {self.scheme}" + (f" ({params})" if params else "")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a data frame with the columns ``rule_id`` and ``weight``.
+
+        Raises:
+            EncoreError: pandas is not installed.
+        """
+        return self.rows.to_pandas()
 
     @property
     def rows(self) -> RecordTable[Mapping[str, Any]]:
