@@ -465,9 +465,9 @@ def _summary(verdicts: Sequence[RuleVerdict], statistics: SourceStatistics) -> I
     under = [row for row, excess in weighed if excess <= -_NEARLY_EQUAL and row.verdict == "trust"]
     for side, rows in (("more", over), ("less", under)):
         if rows:
-            weights = [f"rule {row.number} ({row.verdict}) {number(row.weight)}" for row in rows]
+            weights = [f"rule {row.number} ({row.verdict}, {number(row.weight)})" for row in rows]
             yield (
-                f"ENCORE's weights disagree, {side} than an equal share of {equal_share:.3f}: "
+                f"ENCORE's weights give {side} than an equal share ({number(equal_share)}) to "
                 f"{first_names(weights, limit=3)}."
             )
     together = {

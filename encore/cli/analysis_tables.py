@@ -47,14 +47,14 @@ _MAX_RATINGS = 2_000_000
 
 
 def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Renderable]:
-    """Yield the verdicts on rules, and what the ratings say on the paper's claim, by source.
+    """Yield the verdicts on rules, and in a line what the ratings say on the paper's claim.
 
-    Ratings of a single source are shown once: the figures of all sources would repeat them. The
-    last line says how many ratings are enough, if every rule has a weight.
+    Ratings of a single source are shown once: the figures of all sources would repeat them.
 
     Args:
         analysis: The analysis.
-        has_details: True adds tables of variance, entropy, accuracy and correlation.
+        has_details: True adds tables of variance, entropy, accuracy and correlation, the figures of
+            the paper's claim by source, and how many ratings are enough.
     """
     sources = [answer.source for answer in analysis.answers]
     sources = sources[:1] if len(sources) == 2 else sources
@@ -75,9 +75,9 @@ def analysis_tables(analysis: Analysis, *, has_details: bool) -> Iterator[Render
     else:
         if not has_noise:
             yield textwrap.fill(effective_sentence(analysis.effective_rules[-1]), out.width)
-        for source in sources:
-            yield from _claim_sentences(analysis, source)
-        yield "The figures behind this: --details."
+        yield textwrap.fill(_claim_line(analysis), out.width)
+        yield ""
+        return
     yield ""
     counts = [rule.num_ratings for rule in analysis.rules if rule.source == POOLED]
     if 0 not in counts and sum(counts) <= _MAX_RATINGS:
@@ -317,6 +317,14 @@ def _source_tables(
     correlations = [row for row in analysis.correlation if row.source == source]
     title = f"Correlation of entropy (+H) with accuracy over rules, {subject}"
     yield record_table(correlations, columns, title=title)
+
+
+def _claim_line(analysis: Analysis) -> str:
+    """Return the verdicts on the paper's claim over all sources, and where the figures are."""
+    pooled = [verdict for verdict in analysis.verdicts if verdict.source == POOLED]
+    words = dict.fromkeys(f"{verdict.verdict} ({_KINDS[verdict.entropy]})" for verdict in pooled)
+    claim = f"The paper's claim here: {', '.join(words)}. " if words else ""
+    return f"{claim}The figures behind this: --details."
 
 
 def _claim_sentences(analysis: Analysis, source: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts.exceptions import UnknownCommandError
 from pydantic import BaseModel, JsonValue, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
@@ -299,7 +300,10 @@ def run_main(app: App, arguments: Sequence[str] | None = None) -> NoReturn:
             called(*bound.args, **bound.kwargs)
             sys.stdout.flush()
     except CycloptsError as error:
-        _exit(f"{_usage_problem(error)}; `--help` lists the options", exit_code=USAGE_ERROR)
+        listed = "commands" if isinstance(error, UnknownCommandError) else "options"
+        problem = _usage_problem(error)
+        end = " " if problem.endswith("?") else "; "
+        _exit(f"{problem}{end}`--help` lists the {listed}", exit_code=USAGE_ERROR)
     except EncoreError as error:
         _exit(str(error), exit_code=error.exit_code)
     except KeyboardInterrupt as error:
@@ -390,8 +394,8 @@ def _usage_problem(error: CycloptsError) -> str:
     """Return the mistake of a wrong call; a missing argument is explained by its help."""
     is_missing = isinstance(error, MissingArgumentError) and error.keyword is None
     argument = error.argument if is_missing else None
-    if argument is None or argument.tokens:
-        return str(error).rstrip(".")
+    if argument is None or argument.tokens:  # of the commands, the message names only the first
+        return str(error).partition(" Available commands")[0].rstrip(".")
     sentence = (argument.parameter.help or "").partition(". ")[0].rstrip(".")
     return f"{argument.name} is missing: {sentence[:1].lower()}{sentence[1:]}"
 

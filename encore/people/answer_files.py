@@ -38,6 +38,8 @@ def read_answer_file(path: Path) -> list[Answer]:
         InputError: The file cannot be read, has an unknown format or no answers, or an answer has
             no annotator.
     """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected answers that the page saved")
     try:
         answers = [*(_table_answers if path.suffix == CSV else _json_answers)(path)]
     # JSON of another shape raises the last three.

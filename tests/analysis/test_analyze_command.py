@@ -249,7 +249,8 @@ def test_the_answer_alone_is_shown_unless_details_are_asked_for(tmp_path):
     assert "--details" in finished.out
     for text in ("Entropy of ratings", "Accuracy in %", "null band  ", "Shares of the ratings"):
         assert text not in finished.out
-    assert finished.out.count("The paper's claim") == 2  # discrete and KDE entropy
+    assert finished.out.count("The paper's claim") == 1
+    assert "How many ratings" not in finished.out
 
 
 def test_one_source_is_shown_once(tmp_path):

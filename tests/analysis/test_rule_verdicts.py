@@ -157,8 +157,8 @@ def test_a_rule_against_people_with_a_large_weight_is_named():
     assert (trusted.verdict, against.verdict) == ("trust", "against")
     assert [row.number for row in answer.rows] == [1, 2]
     assert (against.weight or 0) > 0.5 > (trusted.weight or 1)
-    assert f"share of 0.500: rule 2 (against) {against.weight:.3f}." in answer.summary[1]
-    assert f"share of 0.500: rule 1 (trust) {trusted.weight:.3f}." in answer.summary[2]
+    assert f"share (0.500) to rule 2 (against, {against.weight:.3f})." in answer.summary[1]
+    assert f"share (0.500) to rule 1 (trust, {trusted.weight:.3f})." in answer.summary[2]
     assert answer.summary[0] == "2 rules: 1 trust, 1 against."
 
 

@@ -289,3 +289,12 @@ def test_show_has_a_row_a_rule_with_the_difference(encore, rated):
             ]
             differences.add(chosen - rejected)
     assert len(differences) > 1, "the tiny judge rates the responses of this pair alike"
+
+
+def test_an_unknown_command_gets_a_similar_one_and_a_whole_sentence(encore):
+    assert encore("analyse").err.endswith(
+        'Unknown command "analyse". Did you mean "analyze"? `--help` lists the commands\n'
+    )
+    assert encore("frobnicate").err.endswith(
+        'Unknown command "frobnicate"; `--help` lists the commands\n'
+    )

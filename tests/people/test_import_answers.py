@@ -147,7 +147,7 @@ def _replaced(old: str, new: str) -> Callable[[Path], object]:
         (lambda file: file.write_text("{"), "Expecting property name"),
         (lambda file: file.write_text("[]"), "no answers, or some without"),
         (lambda file: file.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
-        (Path.unlink, "cannot be read"),
+        (Path.unlink, "no such file; expected answers"),
         (_replaced("responses-", "responses-0"), "expected one that study"),
         (_replaced("annotator-2", "annotator-1"), "annotator 'annotator-1' is in"),
     ],
