@@ -40,11 +40,9 @@ _ENGINES_DESCRIPTION = (
 )
 #: Columns of the statistics: their names, and where a rule has them.
 _STATISTICS = {
-    "rule": "rule_id",
     "entropy (nats)": "entropy_nats",
     "levels": "num_levels",
     "half": "accuracy.half",
-    "untied": "accuracy.untied",
     "strict": "accuracy.strict",
     "inclusive": "accuracy.inclusive",
     "ties": "tie_rate",
@@ -139,15 +137,28 @@ class EngineTable:
 
 
 def publish_statistics(analysis: Analysis, *, study: Path) -> None:
-    """Publish a table of the rules: entropy, levels, accuracy by tie policy, ties, coverage."""
+    """Publish a table of the rules: verdict, entropy, levels, accuracy by tie policy, ties."""
+    answers = {(row.source, row.rule_id): row for part in analysis.answers for row in part.rows}
     rows = [
-        {name: attrgetter(field)(rule) for name, field in _STATISTICS.items()}
+        {
+            "rule": rule.rule_id,
+            "source": rule.source,
+            "verdict": (row := answers[rule.source, rule.rule_id]).verdict,
+            "untied": row.untied.value,
+            "from": row.untied.low,
+            "to": row.untied.high,
+            "weight": row.weight,
+            "reason": row.reason_and_caveat,
+            "what would settle it": row.remedy,
+            **{name: attrgetter(field)(rule) for name, field in _STATISTICS.items()},
+        }
         for rule in analysis.rules
     ]
     _publish(
         "rule-statistics",
         study,
         rows,
+        " ".join(analysis.answers[-1].summary),
         "Entropy of each rule's ratings, and its accuracy on people's preferences. A tie counts "
         "one half, is left out (untied), is a miss (strict) or a hit (inclusive).",
         *analysis.notes,
@@ -282,14 +293,9 @@ def publish_tracked(projection: Projection | None, *folders: Path, study: Path) 
 
 
 def publish_report(report: Report, *, study: Path) -> None:
-    """Publish the verdicts of a report, the path of its page, and its notes."""
+    """Publish which rules a report trusts, its other verdicts, its page's path, and its notes."""
     findings = report.findings
-    verdicts = [
-        f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"
-        for source in findings.sources
-        for verdict in findings.verdicts(source)
-    ]
-    lines = [*verdicts, f"Page: `{report.page}`", *findings.notes]
+    lines = [*findings.sentences, f"Page: `{report.page}`", *findings.notes]
     publish_text("report", "\n".join(f"- {line}" for line in lines), "", study)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from encore.cli.output import show_result
 from encore.core.command_parser import JsonOption, command
-from encore.core.terminal import console, say_next
+from encore.core.terminal import console, out, say_next
 from encore.reports.report_options import ReportConfig
 
 
@@ -12,9 +14,9 @@ from encore.reports.report_options import ReportConfig
 def report(config: ReportConfig, *, json: JsonOption = False) -> None:
     """Write a report: one self-contained HTML page, and its figures as SVG and PNG.
 
-    The page says whether the paper's premise holds on these ratings, shows every rule, the weights
-    of every scheme and how many ratings are enough, and where all of it comes from. Nothing is
-    loaded from elsewhere, so the file can be sent around. What is synthetic is marked.
+    The page says which rules to trust, whether the paper's premise holds on these ratings, how many
+    ratings are enough, and where all of it comes from; it shows the weights of every scheme.
+    Nothing is loaded from elsewhere, so the file can be sent around. What is synthetic is marked.
 
     Example: encore report demo-study, then open demo-study/reports/*/report.html
 
@@ -35,11 +37,7 @@ def report(config: ReportConfig, *, json: JsonOption = False) -> None:
             ratings, out=config.out, label_curve=config.label_curve, on_step=status.update
         )
     findings = written.findings
-    lines = [
-        f"{findings.source_name(source)}, {verdict.entropy} entropy: {verdict.verdict}"
-        for source in findings.sources
-        for verdict in findings.verdicts(source)
-    ]
+    lines = [textwrap.fill(sentence, out.width) for sentence in findings.sentences]
     missing: dict[str, list[str]] = {}
     for name, reason in written.missing.items():
         missing.setdefault(reason, []).append(name)

@@ -144,6 +144,17 @@ class Findings:
         """Return the verdicts on the rules of one source."""
         return next(answer for answer in self.analysis.answers if answer.source == source)
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Return which rules to trust, then the verdicts on the paper's claim, a sentence each."""
+        claims = (
+            f"The paper's claim, {self.source_name(source)}, {verdict.entropy} entropy: "
+            f"{verdict.verdict}."
+            for source in self.sources
+            for verdict in self.verdicts(source)
+        )
+        return (*self.answer(POOLED).summary, *claims)
+
     def of_source(self, source: str) -> tuple[RuleStats, ...]:
         """Return the statistics of each rule in one source."""
         return tuple(rule for rule in self.analysis.rules if rule.source == source)
