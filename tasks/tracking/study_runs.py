@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pyarrow.parquet as pq
 
 from encore.analysis.rule_verdicts import RuleVerdictName
+from encore.analysis.statistics import POOLED
 from encore.core.errors import InputError
 from encore.core.versions import installed_version
 from encore.data.pairs import data_digest
@@ -161,12 +161,18 @@ def weighing_run(
     for rule, weight in zip(weighed.rules, vector.weights, strict=True):
         values = {"weight": weight, "entropy": rule.entropy_nats, "accuracy": rule.accuracy.half}
         figures |= {f"{name}/{rule.rule_id}": value for name, value in values.items()}
-    num_by_verdict = Counter(row["verdict"] for row in _read_json(analysis_file)["answer"])
-    figures |= {f"rules/{name}": num_by_verdict[name] for name in get_args(RuleVerdictName)}
+    rows = [row for row in _read_json(analysis_file)["answer"] if row["source"] == POOLED]
+    rules_by_verdict = {
+        name: [row["rule_id"] for row in rows if row["verdict"] == name]
+        for name in get_args(RuleVerdictName)
+    }
+    figures |= {f"rules/{name}": len(rules) for name, rules in rules_by_verdict.items()}
+    answer = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in rules_by_verdict.items() if ids)
     settings = {"scheme": vector.scheme, **vector.params, **dict(_flat(manifest.identity, "."))}
     params = {name: _text(value) for name, value in settings.items()}
     pairs = _pairs_data(manifest.identity["data_sha256"], study, "weighting")
-    summary = f"{len(vector.weights)} rules, weighed by scheme {vector.scheme}; {manifest.title}."
+    weighing = f"{len(vector.weights)} rules, weighed by scheme {vector.scheme}; {manifest.title}."
+    summary = f"Which rules to trust. {answer}.\n\n{weighing}"
     synthetic = (*study.synthetic, *manifest.synthetic)
     return StudyRun(
         key=run_key_of({"params": params, "weights": vector.weights}),

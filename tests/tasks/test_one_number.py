@@ -62,7 +62,12 @@ def test_a_report_mlflow_and_prefect_show_the_numbers_of_sql(study, tmp_path, mo
         open_study(study), run_dir, weighed, analysis_file=tmp_path / "analysis.json"
     )
     sync(study, weighings=[run])
-    metrics = logged(study).run().data.metrics
+    tracked = logged(study).run().data
+    metrics = tracked.metrics
+    rows = analyze(study).answers[-1].rows
+    note = tracked.tags["mlflow.note.content"].splitlines()[0]
+    assert note.startswith("Which rules to trust. ")
+    assert [row.rule_id for row in rows if row.rule_id not in note] == []
     for rule_id, row in expected.items():
         assert metrics[f"entropy/{rule_id}"] == row["entropy_nats"]
         assert metrics[f"accuracy/{rule_id}"] == row["half_accuracy"]
