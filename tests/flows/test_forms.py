@@ -62,6 +62,26 @@ def test_every_field_of_a_form_is_described_and_every_number_bounded(entrypoint:
             assert not is_number or _BOUNDS & part.keys(), name
 
 
+@pytest.mark.parametrize(
+    ("preset", "filled_in"),
+    [
+        ("encore-demo", {}),
+        ("encore-paper", {}),
+        ("encore-pilot", {"sources": ["pairs.jsonl"], "rating": {"judge": {"model": "a-judge"}}}),
+    ],
+)
+def test_a_preset_needs_no_more_than_its_description_says(preset: str, filled_in: Any) -> None:
+    [deployment] = [entry for entry in _DEPLOYMENTS["deployments"] if entry["name"] == preset]
+    parameters = deployment["parameters"]
+    if filled_in:
+        config = parameters["config"] | filled_in
+        rating = parameters["config"]["rating"] | filled_in["rating"]
+        parameters = {"config": config | {"rating": rating}}
+    module, _, name = deployment["entrypoint"].rpartition(".")
+    flow = getattr(import_module(module), name)
+    assert parameters.keys() <= flow.validate_parameters(parameters).keys()
+
+
 def test_closed_choices_are_offered_and_shipped_names_are_examples() -> None:
     schemas = {entrypoint: schema_of(entrypoint) for entrypoint in ENTRYPOINTS}
     fields = {name: field for schema in schemas.values() for name, field in fields_of(schema)}
