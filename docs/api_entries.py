@@ -1,4 +1,4 @@
-"""Write the entries of `api.md`, the page of the Python API, from signatures and docstrings.
+"""Write the entries of `python.md`, the page on Python, from signatures and docstrings.
 
 A line ``::: NAME`` of the page becomes the entry of that function or class. ``::: NAME = PATH`` is
 the object at PATH, which the page calls NAME. The site's build calls `on_page_markdown`.
@@ -22,8 +22,8 @@ _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields):$", re.MULTILIN
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put the entries into the page `api.md`."""
-    if page.file.src_uri != "api.md":
+    """Put the entries into the page `python.md`."""
+    if page.file.src_uri != "python.md":
         return markdown
     return ENTRY.sub(lambda match: entry(match[1], match[2] or match[1]), markdown)
 

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A judge behind an API, with a budget
 #
-# You want to rate with a model of a service that bills by the token, and spend no more than an amount. For a model on your own
+# How do you rate with a model of a service that bills by the token, and spend no more than an amount? For a model on your own
 # machines use vLLM instead: there a budget only counts calls.
 #
 # The service here is a **stand-in** on this machine that always answers 0.7: no text leaves it, and nothing is billed. For a real one

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Audit your own rules
 #
-# You have preference pairs and rules of your own, and want to see if a judge applies the rules as people do. Two or three
+# Does a judge apply your own rules to your own preference pairs as people do? Two or three
 # hundred pairs are the least that decides something; the handful here only shows the steps.
 #
 # The judge is ENCORE's demo judge, a Llama of 6.4 MB, which is good for nothing else. Write your own judge's folder or hub id

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A reward in TRL
 #
-# You have a reward model with a head per rule, and want to train a policy on its reward with TRL, with every rule in the log. Where
+# How do you train a policy with TRL on a reward model with a head per rule, with every rule in the log? Where
 # one composed number is enough, export the model and let TRL load it: [exports](../export.md).
 #
 # Data, ratings and backbone here are the demo's, all **synthetic**: the scores mean nothing.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Compare two judges
 #
-# You have ratings of the same pairs by two judges, or by one judge with two prompts, and want to know what differs: the mean of
-# a rule, its entropy, its accuracy, and the weights that follow. Do not compare judges on different pairs.
+# What differs between the ratings of two judges, or of one judge with two prompts? Of the same pairs: the mean of a rule, its
+# entropy, its accuracy, and the weights that follow. Do not compare judges on different pairs.
 #
 # Both sets of ratings here are **synthetic**: the demo's, and a copy in which "another judge" rates a tenth of the responses at
 # random.
@@ -51,4 +51,4 @@ assert (entropies["second"] > entropies["first"]).all()
 #
 # * A rule whose accuracy differs between two good judges has a text that can be read in two ways: reword it.
 # * A rule whose mean differs, and whose accuracy does not, is used on another scale. Weights change, rankings hardly.
-# * To decide which judge is right, ask people: [Answers of people](../annotation.md).
+# * To decide which judge is right, ask people: [Answers of people](../agreement.md#let-people-answer-a-sample).

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From ratings to weights and a report
 #
-# You have ratings: numbers from 0 to 1 that a judge gave to the two responses of preference pairs, under several rules.
-# You want to know which rules to trust, and a weight for each. Do not use this where pairs have no preferred response:
+# Which rules do your ratings let you trust, and what is the weight of each? Ratings are numbers from 0 to 1 that a judge gave to the
+# two responses of preference pairs, under several rules. Do not use this where pairs have no preferred response:
 # without it no accuracy exists.
 #
 # The ratings here are **synthetic**: those of the demo, which are shipped with ENCORE. Nothing is downloaded.

@@ -53,7 +53,7 @@ def paper(config: PaperConfig, *, json: JsonOption = False) -> None:
     Safety is the mean of the five sub-scores weighted by RewardBench's numbers of pairs. A row
     follows if this mean is within 0.15 points of the printed Safety (sub-scores have one decimal,
     some cut instead of rounded). p follows from r and the number of rules. Further figures that do
-    not follow are in docs/paper-audit.md.
+    not follow are in docs/evidence.md.
 
     The theorem is about weights learned from people's preferences. With the reward G = Σ w_k ·
     (rating of chosen - rating of rejected) and the Bradley-Terry loss log(1 + exp(-G)), a rule's

@@ -14,9 +14,9 @@ from encore.cli.app import build_app
 PAGE = Path("docs/reference.md")
 _HEAD = """# Reference
 
-Every option of every command, generated from the configs (`python -m encore.cli.reference`). Flows,
-recipes (TOML) and Prefect's forms take the same fields, except for those that say how a result is
-printed.
+Which options has a command, and what do they do? All of them are here, generated from the configs
+(`python -m encore.cli.reference`). Flows, recipes (TOML) and Prefect's forms take the same fields,
+except for those that say how a result is printed.
 
 """
 

@@ -165,7 +165,7 @@ def test_the_rows_are_printed_best_first_with_their_intervals(printed_study):
 def test_the_documented_table_is_on_the_same_pairs_as_the_demo_s():
     """Rows on other pairs cannot be compared with those of the demo's study."""
     text = (
-        (Path(__file__).parents[2] / "docs" / "compare.md")
+        (Path(__file__).parents[2] / "docs" / "benchmarks.md")
         .read_text(encoding="utf-8")
         .replace("\\\n", " ")
     )

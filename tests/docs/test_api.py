@@ -1,4 +1,4 @@
-"""The page of the Python API: every public name has an entry, every argument a description."""
+"""The entries of the page on Python: every public name has one, every argument a description."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import encore
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "python.md").read_text(encoding="utf-8")
 MAKER = runpy.run_path(str(DOCS / "api_entries.py"))
 ENTRIES = {name: path or name for name, path in MAKER["ENTRY"].findall(PAGE)}
 

@@ -16,10 +16,10 @@ def test_code_lines_are_those_without_blanks_comments_and_docstrings():
 
 
 def test_a_suite_gives_a_row_and_the_longest_tests_are_written_anew(tmp_path, monkeypatch):
-    page, suite = tmp_path / "history.md", tmp_path / "default.xml"
+    page, suite = tmp_path / "contributors.md", tmp_path / "default.xml"
     page.write_text(
-        "# H\n\n## Durations\n\n|---|\n| old |\n\n## Longest tests\n\n|---|---|\n| 9.0 | old |\n"
-        "\n## Size\n\n| old |\n"
+        "# H\n\n### Durations\n\n|---|\n| old |\n\n### Longest tests\n\n|---|---|\n| 9.0 | old |\n"
+        "\n### Size\n\n| old |\n"
     )
     tests = "".join(
         f'<testcase classname="tests.a" name="{name}" time="{seconds}"/>'
@@ -31,9 +31,9 @@ def test_a_suite_gives_a_row_and_the_longest_tests_are_written_anew(tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["history", "durations", str(suite)])
     history.main()
     assert page.read_text() == (
-        "# H\n\n## Durations\n\n|---|\n| old |\n| 2026-11-28 | abc | default | 2 | 9 |\n"
-        "\n## Longest tests\n\n|---|---|\n| 4.0 | `tests.a::c` |\n| 0.2 | `tests.a::b` |\n"
-        "\n## Size\n\n| old |\n"
+        "# H\n\n### Durations\n\n|---|\n| old |\n| 2026-11-28 | abc | default | 2 | 9 |\n"
+        "\n### Longest tests\n\n|---|---|\n| 4.0 | `tests.a::c` |\n| 0.2 | `tests.a::b` |\n"
+        "\n### Size\n\n| old |\n"
     )
 
 

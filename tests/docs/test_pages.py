@@ -18,7 +18,8 @@ from encore.cli.app import COMMANDS, build_app
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 MACHINES = sorted((ROOT / "docs" / "benchmarks").glob("*.md"))
-TEXTS = [*PAGES, *MACHINES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
+OTHERS = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "docs/llms.txt")
+TEXTS = [*PAGES, *MACHINES, *(ROOT / name for name in OTHERS)]
 #: The reference and pages of `make perf` are generated, and the changes name commands of earlier
 #: versions.
 WITH_COMMANDS = [
@@ -96,10 +97,18 @@ def names_in(part: object) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_a_page_opens_with_a_paragraph(page):
-    """Its first paragraph says what the page is for; `llms.txt` shows it."""
+def test_a_page_opens_with_the_question_that_it_answers(page):
+    """`llms.txt` shows it. The changes are a list of versions."""
     body = page.read_text(encoding="utf-8").partition("\n")[2].strip()
-    assert re.match(r"[A-Z*\[]|`[^`]", body), body[:80]
+    assert page.name == "changes.md" or re.match(r"[A-Z][^.]+\?\s", body), body[:80]
+
+
+def test_the_index_for_language_models_has_every_page_and_its_question():
+    """After a change: `.venv/bin/python infra/mkdocs_hooks.py`."""
+    index = runpy.run_path(str(ROOT / "infra" / "mkdocs_hooks.py"))["index_of_pages"]()
+    assert (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8") == index
+    assert all(f"]({page.name}): " in index for page in PAGES)
+    assert "- [Evidence](evidence.md): What is shown about ENCORE" in index
 
 
 @pytest.mark.parametrize(

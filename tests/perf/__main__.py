@@ -85,7 +85,8 @@ def page(facts: Mapping[str, str], outputs: Mapping[str, str]) -> str:
     sections = "".join(f"\n## {name}\n\n```\n{text}\n```\n" for name, text in outputs.items())
     return (
         f"# Measured: {facts['processor']}, {facts['cores']} cores\n\n"
-        f"Written by `make perf` on {facts['date']}. [Speed](../speed.md) says how to read it.\n\n"
+        f"Written by `make perf` on {facts['date']}. "
+        f"[Speed](../contributors.md#how-fast-is-it) says how to read it.\n\n"
         f"| | |\n|---|---|\n{rows}\n{sections}"
     )
 

@@ -1,4 +1,4 @@
-"""Write docs/history.md: how long each test suite took, the longest tests, the project's size.
+"""Write tables of docs/contributors.md: durations of suites, the longest tests, the project's size.
 
 python -m tests.perf.history durations build/tests/*.xml [--commit HEAD]
 python -m tests.perf.history size [--commit HEAD]
@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from tests.perf import harness
 
-PAGE = Path("docs/history.md")
+PAGE = Path("docs/contributors.md")
 NUM_LONGEST = 40
 PRODUCT = ("encore", "examples", "flows", "infra", "tasks")
 #: Tokens that are no code.
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     show = ["git", "show", "-s", "--abbrev=8", "--format=%cs %h", options.commit]
     date_and_commit = subprocess.check_output(show, text=True).split()
-    sections = PAGE.read_text(encoding="utf-8").split("\n## ")
+    sections = PAGE.read_text(encoding="utf-8").split("\n### ")
     index = {section.partition("\n")[0]: number for number, section in enumerate(sections)}
     if options.table == "size":
         archive = subprocess.check_output(["git", "archive", options.commit])
@@ -49,7 +49,7 @@ def main() -> None:
         text, rule, _ = sections[index["Longest tests"]].partition("|---|---|\n")
         rows = (_row(f"{seconds:.1f}", f"`{test}`") for seconds, test in longest[:NUM_LONGEST])
         sections[index["Longest tests"]] = "".join((text, rule, *rows))
-    PAGE.write_text("\n## ".join(sections), encoding="utf-8")
+    PAGE.write_text("\n### ".join(sections), encoding="utf-8")
 
 
 def _row(*cells: object) -> str:
