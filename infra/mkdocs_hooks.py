@@ -28,8 +28,8 @@ _INDEX_HEAD = """# ENCORE
 Use it as a command or from Python: `encore ingest study pairs.jsonl`,
 `encore rate study --judge MODEL`, `encore analyze study`, `encore weights study`. Every command has
 `--help` and `--json`, and the same command continues after a crash. In Python
-`encore.analyze("ratings.csv")` takes ratings from anywhere. `encore demo` makes a study of synthetic
-data without network or GPU.
+`encore.analyze("ratings.csv")` takes ratings from anywhere. `encore demo` makes a study of
+synthetic data without network or GPU.
 
 Each page answers this question:
 
