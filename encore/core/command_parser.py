@@ -133,7 +133,8 @@ class Option:
             try:
                 number_or_json = json.loads(pairs[name], parse_constant=_refuse_constant)
             except ValueError:
-                is_valid = is_valid and value_type is not JsonValue
+                is_text = value_type is not JsonValue and not pairs[name].startswith(("{", "["))
+                is_valid = is_valid and is_text
             if not is_valid:
                 raise InputError(
                     f"{self.flag} {text!r}: expected {self.pair_form}, e.g. "
