@@ -78,7 +78,11 @@ def test_a_scale_is_named_wherever_the_paper_names_its_own():
 def test_a_choice_names_its_scale_and_the_tenths_in_the_paper_s_words(layout):
     choice = {"decode": "choice", "layout": layout}
     plain = prompt_of({"layout": layout})
-    assert prompt_of(choice) == prompt_of({**choice, "scale": ",".join(DEFAULT_SCALES["choice"])}) == plain
+    assert (
+        prompt_of(choice)
+        == prompt_of({**choice, "scale": ",".join(DEFAULT_SCALES["choice"])})
+        == plain
+    )
     for options in ({}, {"ask_applies": True}):
         prompt = prompt_of({**choice, **options, "scale": "1,2,5"})
         text = "".join(prompt.parts("Human: a", rating_rule="r"))
