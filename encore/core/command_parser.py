@@ -56,7 +56,7 @@ _OPTIONS = Group("Options", sort_key=1)
 _NEGATIVE_FLAG = re.compile(r"--no-([a-z-]+)")
 #: An example of each form in which options take pairs.
 _PAIR_EXAMPLES = {
-    "NAME=VALUE": "tensor_parallel_size=4",
+    "NAME=VALUE": """tensor_parallel_size=4 or hf_overrides='{"max_position_embeddings": 4096}'""",
     "NAME=JSON": """top_p=0.9 or reasoning_effort='"low"'""",
 }
 
