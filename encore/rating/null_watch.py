@@ -91,10 +91,10 @@ class NullWatch:
             if len(self.shown_replies) < _NUM_SHOWN:
                 text = " ".join((raw_reply or "").split())
                 is_long = len(text) > _SHOWN_CHARACTERS
-                shown = text[:_SHOWN_CHARACTERS] + "…" * is_long
+                text = text[:_SHOWN_CHARACTERS] + "…" * is_long
                 if label_mass is not None:
-                    shown += f" ({percent(label_mass, digits=0)} on the labels)"
-                self.shown_replies.append(shown)
+                    text += f" ({percent(label_mass, digits=0)} on the labels)"
+                self.shown_replies.append(text)
 
     def check(self) -> None:
         """Stop the run if most replies hold no rating.

@@ -113,15 +113,15 @@ def long_relation(
         + f"{not_applicable} from {relation}"
         for response, prefix, source, not_applicable in parts
     )
-    columns = "*"
+    selected = "*"
     if has_reasons:  # the union has the name of the first of both columns
         reason = (
             f"if(list_contains({NOT_APPLICABLE_COLUMNS[0]}, rule_id), '{DOES_NOT_APPLY}', null)"
         )
-        columns = f"* exclude ({NOT_APPLICABLE_COLUMNS[0]}), {reason} as {REASON_COLUMN}"
+        selected = f"* exclude ({NOT_APPLICABLE_COLUMNS[0]}), {reason} as {REASON_COLUMN}"
     names = ", ".join(map(_quoted, rules))
     unpivoted = f"({rows}) unpivot include nulls (rating for rule_id in ({names}))"
-    return f"(select {columns} from {unpivoted})", rules  # noqa: S608 - quoted names
+    return f"(select {selected} from {unpivoted})", rules  # noqa: S608 - quoted names
 
 
 def read_text_table(path: Path, *, named: Sequence[str] = ()) -> pa.Table:

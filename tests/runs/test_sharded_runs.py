@@ -495,7 +495,7 @@ def test_the_report_counts_new_shards_and_a_reporter_sees_only_these(tmp_path):
 
 
 def test_the_speed_leaves_out_the_rows_that_an_earlier_call_had(tmp_path, monkeypatch):
-    """Of four rows two are there at once, and two come in 10 s."""
+    """Two of four rows are there at once, and two come in 10 s."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(worker, "time", clock)
     reporter = Mock(spec=Reporter)
