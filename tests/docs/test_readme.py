@@ -64,13 +64,13 @@ def test_the_readme_is_short_and_installs_an_extra_that_exists():
 
 @pytest.mark.services
 def test_the_first_block_runs_in_an_empty_folder(folder):
-    _, demo, *others = block_with("encore demo")
+    _, demo, *further_lines = block_with("encore demo")
     answer = run_line(demo, folder)
     [table] = re.findall(r"^```\n(All sources.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
     printed = [line.rstrip() for line in answer.splitlines()]
     lines = [line.rstrip() for line in table.splitlines()]
     assert [line for line in lines if line not in (*printed, " …")] == []
-    for line in others:
+    for line in further_lines:
         assert run_line(line, folder)
 
 
