@@ -68,6 +68,17 @@ def pipeline(
 
     Running it again does only what is not done.
     """
+    return run_pipeline(config, attempts=attempts, servers=servers, tracking=tracking)
+
+
+def run_pipeline(
+    config: PipelineConfig,
+    *,
+    attempts: ShardAttempts,
+    servers: ServersConfig,
+    tracking: TrackingConfig,
+) -> State:
+    """Run the stages of a pipeline in the current flow run, and return its final state."""
     values = dict(config)
     study: Path = values.pop("study")
     values |= {"name": "pipeline", "about": "From preference pairs to weights."}

@@ -322,8 +322,8 @@ def _source_tables(
 def _claim_line(analysis: Analysis) -> str:
     """Return the verdicts on the paper's claim over all sources, and where the figures are."""
     pooled = [verdict for verdict in analysis.verdicts if verdict.source == POOLED]
-    words = dict.fromkeys(f"{verdict.verdict} ({_KINDS[verdict.entropy]})" for verdict in pooled)
-    claim = f"The paper's claim here: {', '.join(words)}. " if words else ""
+    claims = dict.fromkeys(f"{verdict.verdict} ({_KINDS[verdict.entropy]})" for verdict in pooled)
+    claim = f"The paper's claim here: {', '.join(claims)}. " if claims else ""
     return f"{claim}The figures behind this: --details."
 
 

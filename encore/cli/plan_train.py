@@ -15,6 +15,7 @@ from encore.training.training_plan import PlanTrainConfig
 if TYPE_CHECKING:
     from encore.training.training_plan import TrainingPlan
 
+_UNNAMED = "no --backbone is named: the figures are those of Llama 3.1 with 8 B parameters"
 _PARTS = ("weights", "gradients", "optimizer_states", "activations", "workspace", "total")
 
 
@@ -45,8 +46,10 @@ def plan_train(
     if any(is_given) if study else not all(is_given):
         raise UsageError("give STUDY, or --pairs and --tokens-per-response, not both")
     plan = plan_training(open_study(study) if study else None, config)
-    show_result(plan, _tables(plan, config.layout), plan.tokens.notes, as_json=json)
-    backbone = config.backbone if "backbone" in config.model_fields_set else "MODEL"
+    is_named = "backbone" in config.model_fields_set
+    notes = (*plan.tokens.notes, *(() if is_named else (_UNNAMED,)))
+    show_result(plan, _tables(plan, config.layout), notes, as_json=json)
+    backbone = config.backbone if is_named else "MODEL"
     template = ("--chat-template", config.chat_template) if config.chat_template else ()
     say_next("train", study or "STUDY", "--backbone", backbone, *template)
 

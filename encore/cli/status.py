@@ -117,6 +117,7 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
         sufficiency_note,
     )
     from encore.rating.rating_options import rating_settings
+    from encore.runs.shard_files import kept_replies
 
     manifest = status.manifest
     numbers = [counted(status.total(f"num_{noun}s"), noun) for noun in ("rating", "null")]
@@ -130,6 +131,8 @@ def _output_of(status: RatingStatus) -> Iterator[Renderable]:
         f"  shards: {counts}\n"
         f"  {', '.join(numbers)}"
     )
+    if replies := kept_replies(status.run_dir):
+        yield f"  kept: {replies}"
     if note := note_on_label_mass(manifest, status.paths):
         yield f"  {note}"
     reasons = null_reasons(status)

@@ -56,7 +56,7 @@ _OPTIONS = Group("Options", sort_key=1)
 _NEGATIVE_FLAG = re.compile(r"--no-([a-z-]+)")
 #: An example of each form in which options take pairs.
 _PAIR_EXAMPLES = {
-    "NAME=VALUE": "tensor_parallel_size=4",
+    "NAME=VALUE": """tensor_parallel_size=4 or hf_overrides='{"max_position_embeddings": 4096}'""",
     "NAME=JSON": """top_p=0.9 or reasoning_effort='"low"'""",
 }
 
@@ -133,7 +133,8 @@ class Option:
             try:
                 number_or_json = json.loads(pairs[name], parse_constant=_refuse_constant)
             except ValueError:
-                is_valid = is_valid and value_type is not JsonValue
+                is_text = value_type is not JsonValue and not pairs[name].startswith(("{", "["))
+                is_valid = is_valid and is_text
             if not is_valid:
                 raise InputError(
                     f"{self.flag} {text!r}: expected {self.pair_form}, e.g. "

@@ -13,6 +13,7 @@ from encore.core.errors import EncoreError, InputError, first_problem
 
 _COMMAND = re.compile("(`[^`]*`)")
 _OPTION_AND_VALUE = re.compile(r"^--([a-z][a-z0-9-]*) (\S+)(?=:)")
+_SCALE = re.compile(r"--scale[= ](-?[0-9.]+),(-?[0-9.]+)")
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 _PYDANTIC = re.compile(r"\bInput should be (?=greater|less)")
 
@@ -46,11 +47,12 @@ def python_words(text: str) -> str:
     """
     parts = _COMMAND.split(text)
     for index in range(0, len(parts), 2):
-        part = _OPTION_AND_VALUE.sub(lambda found: f"{_name(found)}={found[2]}", parts[index])
+        part = _SCALE.sub(r"scale=(\1, \2)", parts[index])
+        part = _OPTION_AND_VALUE.sub(lambda match: f"{_name(match)}={match[2]}", part)
         part = _PYDANTIC.sub("expected a value ", _OPTION.sub(_name, part))
         parts[index] = part.replace("Input should be ", "expected ")
     return "".join(parts)
 
 
-def _name(found: re.Match[str]) -> str:
-    return found[1].replace("-", "_")
+def _name(match: re.Match[str]) -> str:
+    return match[1].replace("-", "_")

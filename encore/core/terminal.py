@@ -30,7 +30,7 @@ from encore.core.files import json_text
 from encore.core.reporting import Reporter
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, Task
 
 # Texts come from data sets, judges and paths: rich must not read markup in them.
 _PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
@@ -213,12 +213,14 @@ class TerminalReporter(Reporter):
         self._bar = bar
         self._task: Any = None
         self._printed_at = time.monotonic()
+        self._first_advance: tuple[float, float] | None = None
 
     def started(self, title: str, *, total: int | None = None, done: int = 0) -> None:
         """Replace the bar by a new one."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(visible(title), total=total, completed=done, rate="")
+        self._first_advance = None
         if self._bar.disable:
             say(title)
 
@@ -228,6 +230,8 @@ class TerminalReporter(Reporter):
             return
         fields: dict[str, Any] = {"rate": visible(note)} if note else {}
         self._bar.update(self._task, advance=count, **fields)
+        if self._first_advance is None:
+            self._first_advance = time.monotonic(), self._current_task.completed
         if time.monotonic() - self._printed_at >= _LINE_SECONDS:
             self._print_line()
 
@@ -254,9 +258,9 @@ class TerminalReporter(Reporter):
 
         It ends with the speed and the time left where they are known.
         """
-        task = next((task for task in self._bar.tasks if task.id == self._task), None)
-        if not self._bar.disable or task is None or task.total is None:
+        if not self._bar.disable or self._task is None or self._current_task.total is None:
             return
+        task = self._current_task
         self._printed_at = time.monotonic()
         share = task.completed / task.total if task.total else 1.0
         num_full = int(_BAR_WIDTH * share)
@@ -264,6 +268,25 @@ class TerminalReporter(Reporter):
         count = f"{task.completed:,.0f} of {task.total:,.0f}"
         title = task.description.partition(" (")[0]
         line = [f"{title} {count}", bar, task.fields["rate"]]
-        if task.time_remaining:
-            line.append(f"{timedelta(seconds=int(task.time_remaining))} left")
+        if seconds_left := self._seconds_left():
+            line.append(f"{timedelta(seconds=seconds_left)} left")
         say("  ".join(filter(None, line)))
+
+    def _seconds_left(self) -> int:
+        """Return the whole seconds that the remaining units take; 0 if that is not known.
+
+        The speed is that since the first advance, whose units may be of an earlier call. The bar's
+        own estimate forgets what is older than half a minute, which slow work is.
+        """
+        task = self._current_task
+        if self._first_advance is None or task.total is None:
+            return 0
+        began, num_before = self._first_advance
+        if (num_new := task.completed - num_before) <= 0:
+            return 0
+        return int((task.total - task.completed) * (self._printed_at - began) / num_new)
+
+    @property
+    def _current_task(self) -> Task:
+        """Return the bar's task, which `started` made."""
+        return next(task for task in self._bar.tasks if task.id == self._task)

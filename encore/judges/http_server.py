@@ -31,7 +31,8 @@ try:
     import openai
 except ImportError as missing:
     raise JudgeUnavailableError(
-        f"a judge over HTTP needs the package openai ({missing}): {install_command('openai')}"
+        f"a judge over HTTP needs the package {missing.name}, which is not installed here: "
+        f"{install_command('openai')}"
     ) from missing
 
 #: Retries of a request that failed for a passing reason. The client waits 0.5 to 8 s between them,

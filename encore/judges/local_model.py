@@ -212,12 +212,15 @@ def resolved_max_model_len(config: JudgeConfig, model: ModelFiles) -> int:
     """Return the context length in tokens: the option's, or else the model's up to 8,192.
 
     The limit keeps the KV cache of a judge with a context of 128K tokens within one GPU.
-    Preference data is far shorter; prompts that are longer are counted.
+    Preference data is far shorter; prompts that are longer are counted. What vLLM's
+    ``hf_overrides`` changes in the model's config.json counts instead.
 
     Raises:
         JudgeUnavailableError: The option asks for more than the model has.
     """
-    model_len = model.config.get("max_position_embeddings") or model.config.get("n_positions")
+    overrides = config.engine_args.get("hf_overrides")
+    values = model.config | (overrides if isinstance(overrides, dict) else {})
+    model_len = values.get("max_position_embeddings") or values.get("n_positions")
     if not isinstance(model_len, int):
         return config.max_model_len or _DEFAULT_CONTEXT
     if config.max_model_len is not None and config.max_model_len > model_len:

@@ -73,10 +73,15 @@ class NullWatch:
     shown_replies: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def count(self, null_reason: str | None, raw_reply: str | None) -> None:
-        """Count one reply: the reason if it holds no rating, and its text.
+    def count(
+        self, null_reason: str | None, raw_reply: str | None, *, label_mass: float | None = None
+    ) -> None:
+        """Count one reply. That the rule does not apply is an answer like a rating.
 
-        That the rule does not apply is an answer like a rating.
+        Args:
+            null_reason: Why the reply holds no rating; None if it holds one.
+            raw_reply: Text of the reply.
+            label_mass: Probability of all labels together (decode ``expected`` alone).
         """
         with self._lock:
             self.num_replies += 1
@@ -86,7 +91,10 @@ class NullWatch:
             if len(self.shown_replies) < _NUM_SHOWN:
                 text = " ".join((raw_reply or "").split())
                 is_long = len(text) > _SHOWN_CHARACTERS
-                self.shown_replies.append(text[:_SHOWN_CHARACTERS] + "…" * is_long)
+                text = text[:_SHOWN_CHARACTERS] + "…" * is_long
+                if label_mass is not None:
+                    text += f" ({percent(label_mass, digits=0)} on the labels)"
+                self.shown_replies.append(text)
 
     def check(self) -> None:
         """Stop the run if most replies hold no rating.
@@ -138,11 +146,9 @@ class WatchedJudge:
 
         def count(index: int, reply: Reply) -> None:
             shown_reply = reply.answers[0] if reply.answers else reply
-            text = shown_reply.text
-            if shown_reply.label_logprobs is not None:
-                label_mass = sum(map(math.exp, shown_reply.label_logprobs))
-                text = f"{text} ({percent(label_mass, digits=0)} on the labels)"
-            self.watch.count(self.null_reason_of(reply), text)
+            logprobs = shown_reply.label_logprobs
+            label_mass = None if logprobs is None else sum(map(math.exp, logprobs))
+            self.watch.count(self.null_reason_of(reply), shown_reply.text, label_mass=label_mass)
             on_reply(index, reply)
 
         def check(num_done: int) -> None:

@@ -19,7 +19,12 @@ from encore.data.rule_order import rule_order
 from encore.judges.base import Prompt
 from encore.judges.segments import SegmentEncoder
 from encore.rating.earlier_ratings import Key
-from encore.rating.rating_options import NOT_APPLICABLE, PromptLayout, labels_of, rating_settings
+from encore.rating.rating_options import (
+    NOT_APPLICABLE,
+    PromptLayout,
+    labels_in_prompt,
+    rating_settings,
+)
 
 #: Verbatim from the paper; it is a parameter of the experiment.
 RATING_TEMPLATE = """\
@@ -73,7 +78,7 @@ _APPLYING_OF_ALL = (
     "If a criterion is about something that does not occur in the conversation, so that it says "
     'nothing about the response, its value is "{answer}" instead of a score.'
 )
-_DEMAND_ON_APPLYING_OF_ALL = ("between 0 and 1", 'between 0 and 1, or "{answer}",')
+_DEMAND_ON_APPLYING_OF_ALL = (" for the number of each", ', or "{answer}", for the number of each')
 #: Largest number of bytes that a prompt has around the text of a turn, and around the whole.
 _TURN_BYTES = 128
 _SPEAKER: dict[Role, str] = {"system": "System", "user": "Human", "assistant": "Assistant"}
@@ -163,28 +168,35 @@ class RatingPrompt:
 
     def _worded(self, sentences: str) -> str:
         """Return sentences of the paper in the words of the layout and the scale."""
-        wordings = _WORDS_ON_ALL_RULES if self.layout == "all-rules" else {}
-        if self.labels:
-            lowest, highest = self.labels[0], self.labels[-1]
-            wordings = {
-                "from 0 to 1": f"from {lowest} to {highest}",
-                "between 0 and 1": f"between {lowest} and {highest}",
-                "score of 0 ": f"score of {lowest} ",
-                "score of 1 ": f"score of {highest} ",
-                "a single float number": f"one of {', '.join(self.labels)}",
-            }
-        for paper_text, text in wordings.items():
-            sentences = sentences.replace(paper_text, text)
-        return sentences
+        if self.layout == "all-rules":
+            sentences = _replaced(sentences, _WORDS_ON_ALL_RULES)
+        if not self.labels:
+            return sentences
+        lowest, highest = self.labels[0], self.labels[-1]
+        one_label = f"one of {', '.join(self.labels)}"
+        words_on_labels = {
+            "from 0 to 1": f"from {lowest} to {highest}",
+            "between 0 and 1": f"between {lowest} and {highest}",
+            "score of 0 ": f"score of {lowest} ",
+            "score of 1 ": f"score of {highest} ",
+            "a single float number": one_label,
+            "a float number": one_label,  # in the words on all rules
+        }
+        return _replaced(sentences, words_on_labels)
+
+
+def _replaced(text: str, new_by_old: Mapping[str, str]) -> str:
+    """Return a text with other words, in one pass: the new words are not replaced again."""
+    pattern = "|".join(map(re.escape, new_by_old))
+    return re.sub(pattern, lambda match: new_by_old[match[0]], text)
 
 
 def prompt_of(settings: Mapping[str, Any]) -> RatingPrompt:
     """Return the prompt of a run with these options (`RunManifest.settings`)."""
     options = rating_settings(settings)
-    is_expected = options["decode"] == "expected"
     return RatingPrompt(
         layout=options["layout"],
-        labels=labels_of("expected", options["scale"]) if is_expected else (),
+        labels=labels_in_prompt(options["decode"], options["scale"]),
         order_seed=options["order_seed"],
         not_applicable=NOT_APPLICABLE[options["decode"]] if options["ask_applies"] else None,
     )

@@ -57,6 +57,15 @@ def labels_of(decode: Decode, scale: str | None) -> tuple[str, ...]:
     return tuple(scale.split(","))
 
 
+def labels_in_prompt(decode: Decode, scale: str | None) -> tuple[str, ...]:
+    """Return the labels that a prompt names, lowest first; empty if the paper's words hold.
+
+    They hold for any number from 0 to 1 and, with decode ``choice``, for its default tenths.
+    """
+    labels = labels_of(decode, scale)
+    return () if decode == "choice" and labels == DEFAULT_SCALES[decode] else labels
+
+
 def rating_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in a run's key with their defaults (`RunManifest.settings` has none)."""
     return keyed_defaults(RatingConfig) | dict(settings)

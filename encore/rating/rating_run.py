@@ -46,7 +46,12 @@ from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker, RatingPrompt
 from encore.rating.rating_cost import Comparison, compare_with_plan
-from encore.rating.rating_options import EngineOptions, RatingConfig, RatingRunOptions
+from encore.rating.rating_options import (
+    EngineOptions,
+    RatingConfig,
+    RatingRunOptions,
+    labels_in_prompt,
+)
 from encore.rating.replies import PARSER_VERSION, thinking_marks_of
 from encore.rating.reply_journal import ReplyJournal
 from encore.rating.shard_plan import default_shard_size, identity_begun
@@ -458,11 +463,10 @@ def rater_of(
 def _template_of(config: RatingConfig) -> RatingPrompt:
     """Return the layout of a run's prompts: of questions for a decision model, or of texts."""
     form = RatingPrompt if config.question_kind is None else DecisionPrompt
-    has_labels = config.decode == "expected" and config.question_kind != "predicate"
-    labels = config.labels if has_labels else ()
+    is_predicate = config.question_kind == "predicate"
     return form(
         layout=config.layout,
-        labels=labels,
+        labels=() if is_predicate else labels_in_prompt(config.decode, config.scale),
         order_seed=config.order_seed,
         not_applicable=config.not_applicable,
     )

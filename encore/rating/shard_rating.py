@@ -88,7 +88,9 @@ class ShardRater:
         num_known = (len(questions) - len(open_questions)) * rules_per_prompt
         prompts, nums_cut = self._make_prompts(open_questions, lambda: report_rows(num_known))
         for row in earlier_rows.values():
-            self.null_watch.count(row["null_reason"], row["raw_reply"])
+            self.null_watch.count(
+                row["null_reason"], row["raw_reply"], label_mass=row.get("label_mass")
+            )
         watch = _ProgressWatch(
             shard=shard,
             num_known=num_known,

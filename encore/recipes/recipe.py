@@ -236,13 +236,14 @@ def changed(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         content["rating"]["judge"].pop("engine_args", None)  # these belong to the other engine
     if rating.get("limit") is not None:
         content["name"] = f"{recipe.name}_pilot_{rating['limit']}"
-    return make_recipe(_merged(content, changes), origin=f"{recipe.name} with changes")
+    return make_recipe(merged(content, changes), origin=f"{recipe.name} with changes")
 
 
-def _merged(old: Any, new: Any) -> Any:
+def merged(old: Any, new: Any) -> Any:
+    """Return ``new`` in place of ``old``; of two mappings, those of the same name, at any depth."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
+    return {**old, **{name: merged(old.get(name), value) for name, value in new.items()}}
 
 
 def make_recipe(content: Mapping[str, Any], *, origin: str) -> Recipe:

@@ -266,13 +266,19 @@ def journal_path(run_dir: Path, index: int) -> Path:
 def kept_work(run_dir: Path, manifest: RunManifest) -> str:
     """Return what a later call finds: the number of finished shards, and of replies to others."""
     num_done = len(ShardListing(run_dir).indices())
-    kept = f"{num_done:,} of {counted(len(manifest.shards), 'shard')}"
+    shards = f"{num_done:,} of {counted(len(manifest.shards), 'shard')}"
+    return f"{' and '.join(filter(None, [shards, kept_replies(run_dir)]))} are kept"
+
+
+def kept_replies(run_dir: Path) -> str:
+    """Return how many replies of how many unfinished shards a later call finds; empty if none."""
     journals = [*run_dir.glob("replies-*.jsonl")]
-    if num_replies := sum(path.read_bytes().count(b"\n") for path in journals):
-        replies = "1 reply" if num_replies == 1 else f"{num_replies:,} replies"
-        shards = "an unfinished shard" if len(journals) == 1 else f"{len(journals)} unfinished ones"
-        kept += f" and {replies} of {shards}"
-    return f"{kept} are kept"
+    num_replies = sum(path.read_bytes().count(b"\n") for path in journals)
+    if not num_replies:
+        return ""
+    replies = "1 reply" if num_replies == 1 else f"{num_replies:,} replies"
+    shards = "an unfinished shard" if len(journals) == 1 else f"{len(journals)} unfinished ones"
+    return f"{replies} of {shards}"
 
 
 def _cost_path(run_dir: Path, index: int) -> Path:

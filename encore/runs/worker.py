@@ -384,9 +384,11 @@ class RunProgress:
         """Report the finished rows of a shard at work. Each shard has one worker thread."""
         if (num_new := num_rows - self._num_reported[shard.index]) > 0:
             self._num_reported[shard.index] = num_rows
-            self._num_rows += num_new
-            # The speed leaves out the start of the engine.
-            self._first_rows_at = self._first_rows_at or time.monotonic()
+            # The speed leaves out the start of the engine, and rows that an earlier call had.
+            if self._first_rows_at is None:
+                self._first_rows_at = time.monotonic()
+            else:
+                self._num_rows += num_new
             seconds = time.monotonic() - self._first_rows_at
             unit = self.job.manifest.UNIT
             speed = f"{amount(self._num_rows / seconds)} {unit}/s" if seconds > 1 else ""

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from encore.core.errors import InputError
 from encore.core.files import atomic_folder
+from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.data.records import RESPONSES
 from encore.data.schemas import PAIRS
 from encore.tables.data_card import data_set_card
@@ -22,6 +23,7 @@ from encore.tables.publication import Publication, run_facts
 from encore.tables.study_database import StudyDatabase, literal, open_database, quoted
 from encore.tables.study_tables import StudyTables
 from encore.warehouse.queries import load_query
+from encore.warehouse.rating_layouts import NOT_APPLICABLE_COLUMNS
 
 _CARD, _DATA, _RULES = "README.md", "data", "rules"
 
@@ -62,13 +64,17 @@ def _write(folder: Path, tables: StudyTables, *, out: Path) -> PublishedDataset:
     manifest = tables.require_run().manifest
     ratings = pa.struct([pa.field(rule_id, pa.float64()) for rule_id in manifest.rule_ids])
     rating_fields = [pa.field(f"{response}_ratings", ratings) for response in RESPONSES]
+    is_asked = bool(manifest.settings.get("ask_applies"))
+    if is_asked:
+        rating_fields += [pa.field(name, pa.list_(pa.string())) for name in NOT_APPLICABLE_COLUMNS]
     schema = pa.schema([*PAIRS, *rating_fields])
     with open_database(tables.by_name) as database:
         num_pairs_of_source = _num_pairs_of_source(database, tables)
         num_pairs = sum(num_pairs_of_source.values())
         path = _new_file(folder / _DATA)
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for batch in database.select(_rated_pairs_query(manifest.rule_ids)):
+            query = _rated_pairs_query(manifest.rule_ids, names_not_applicable=is_asked)
+            for batch in database.select(query):
                 writer.write_table(pa.Table.from_batches([batch]).cast(schema))
         nulls = database.fetch(
             "select rule_id, coalesce(null_reason, 'unknown') as null_reason, "
@@ -115,16 +121,22 @@ def _num_pairs_of_source(database: StudyDatabase, tables: StudyTables) -> dict[s
     return {row["source"]: row["num_rated"] for row in rows}
 
 
-def _rated_pairs_query(rule_ids: Sequence[str]) -> str:
-    """Return the query for all rated pairs, sorted. Grain: one row per (source, pair_id)."""
+def _rated_pairs_query(rule_ids: Sequence[str], *, names_not_applicable: bool) -> str:
+    """Return the query for all rated pairs, sorted. Grain: one row per (source, pair_id).
+
+    Args:
+        rule_ids: Ids of the rules, in head order.
+        names_not_applicable: Add the ids of the rules that do not apply, for each response.
+    """
+    columns = {f"{name}_ratings": _ratings_struct(name, rule_ids) for name in RESPONSES}
+    if names_not_applicable:
+        columns |= dict(zip(NOT_APPLICABLE_COLUMNS, map(_not_applicable, RESPONSES), strict=True))
+    expressions = ", ".join(f"{expression} as {name}" for name, expression in columns.items())
     return (
         "select pairs.pair_id, pairs.source, pairs.prompt, pairs.chosen, pairs.rejected, "  # noqa: S608 - rule ids are quoted
-        "rated.chosen_ratings, rated.rejected_ratings "
+        f"{', '.join(f'rated.{name}' for name in columns)} "
         "from pairs inner join ("
-        "select source, pair_id, "
-        f"{_ratings_struct('chosen', rule_ids)} as chosen_ratings, "
-        f"{_ratings_struct('rejected', rule_ids)} as rejected_ratings "
-        "from ratings group by source, pair_id"
+        f"select source, pair_id, {expressions} from ratings group by source, pair_id"
         ") as rated on pairs.source = rated.source and pairs.pair_id = rated.pair_id "
         "order by pairs.source, pairs.pair_id"
     )
@@ -137,6 +149,11 @@ def _ratings_struct(response: str, rule_ids: Sequence[str]) -> str:
         for rule_id in rule_ids
     )
     return f"struct_pack({', '.join(fields)})"
+
+
+def _not_applicable(response: str) -> str:
+    condition = f"response = {literal(response)} and null_reason = {literal(DOES_NOT_APPLY)}"
+    return f"coalesce(list(rule_id order by rule_id) filter (where {condition}), [])"
 
 
 def _new_file(folder: Path) -> Path:

@@ -24,10 +24,12 @@ from encore.warehouse.queries import definition, load_query, queries_read
 from encore.warehouse.rating_columns import check_schema, read_schema
 from encore.warehouse.rating_layouts import (
     DEFAULT_SOURCE,
+    NOT_APPLICABLE_COLUMNS,
     PROMPT_COLUMNS,
     REASON_COLUMN,
     STRUCT_COLUMNS,
     long_relation,
+    names_rules_not_applying,
     rule_columns,
 )
 from encore.warehouse.rating_problems import invalid_row_error
@@ -297,7 +299,12 @@ class Warehouse:
             rules = rule_columns(table.schema, named=named)
             kept = {
                 *(*RATINGS_CONTRACT.names, REASON_COLUMN, *PROMPT_COLUMNS),
-                *(*_SELECTION_OPTIONS, *STRUCT_COLUMNS, *(rules or RATING_COLUMNS.values())),
+                *(
+                    *_SELECTION_OPTIONS,
+                    *STRUCT_COLUMNS,
+                    *NOT_APPLICABLE_COLUMNS,
+                    *(rules or RATING_COLUMNS.values()),
+                ),
             }
             table = table.select([name for name in table.column_names if name in kept])
             # DuckDB can cast to double neither float16 nor a dictionary.
@@ -325,8 +332,10 @@ class Warehouse:
         self._relation, self._rule_columns = long_relation(
             schemas, self._relation, named=self._ratings.rule_columns
         )
-        may_not_apply = self._ratings.may_have_rules_not_applying and not self._rule_columns
-        self._has_reasons = may_not_apply and REASON_COLUMN in columns
+        has_reasons = REASON_COLUMN in columns and not self._rule_columns
+        self._has_reasons = self._ratings.may_have_rules_not_applying and (
+            has_reasons or names_rules_not_applying(schemas)
+        )
         if self._ratings.run_dir is None and self._num_rows == 0:
             raise InputError(f"{self._ratings.label}: no ratings in it (0 rows)")
         column = RATING_COLUMNS["expected"]

@@ -13,6 +13,7 @@ from pyarrow import csv, types
 
 from encore.core.errors import InputError
 from encore.data.arrow_tables import arrow_table
+from encore.data.rating_runs import DOES_NOT_APPLY
 from encore.data.records import RESPONSES
 from encore.data.sources.csv_records import csv_separator
 from encore.data.sources.file_streams import open_utf8, readable
@@ -31,7 +32,9 @@ DEFAULT_SOURCE = "table"
 _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
 #: Columns of a published data set with the ratings of a response: a field for each rule.
 STRUCT_COLUMNS = tuple(f"{response}_ratings" for response in RESPONSES)
-
+#: Columns of a published data set with the rules that do not apply to a response. They are missing
+#: if the judge was not asked.
+NOT_APPLICABLE_COLUMNS = tuple(f"{response}_not_applicable" for response in RESPONSES)
 
 #: End of an error about a column of a wide table.
 _OTHER_COLUMNS = "; name the columns that are rules with --rule-columns, if this one is none"
@@ -75,6 +78,12 @@ def is_published(schema: pa.Schema) -> bool:
     )
 
 
+def names_rules_not_applying(schemas: Sequence[pa.Schema]) -> bool:
+    """Return True for published data sets whose judge was asked if a rule applies."""
+    names = {*NOT_APPLICABLE_COLUMNS}
+    return all(is_published(schema) and names <= {*schema.names} for schema in schemas)
+
+
 def long_relation(
     schemas: Sequence[pa.Schema], relation: str, *, named: Sequence[str] = ()
 ) -> tuple[str, tuple[str, ...]]:
@@ -89,19 +98,30 @@ def long_relation(
     rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
     if None in columns:
         return relation, ()
+    has_reasons = names_rules_not_applying(schemas)
     if is_published(schemas[0]):
-        parts = [(f"'{response}'", f"{response}_ratings.", "source") for response in RESPONSES]
+        parts = [
+            (f"'{response}'", f"{response}_ratings.", "source", f", {not_applicable}" * has_reasons)
+            for response, not_applicable in zip(RESPONSES, NOT_APPLICABLE_COLUMNS, strict=True)
+        ]
     else:
         has_source = any("source" in schema.names for schema in schemas)
-        parts = [("response", "", "source" if has_source else f"'{DEFAULT_SOURCE}'")]
+        parts = [("response", "", "source" if has_source else f"'{DEFAULT_SOURCE}'", "")]
     rows = " union all ".join(
         f"select pair_id, {source} as source, {response} as response, "  # noqa: S608 - quoted names
         + ", ".join(f"{prefix}{_quoted(rule)}::double as {_quoted(rule)}" for rule in rules)
-        + f" from {relation}"
-        for response, prefix, source in parts
+        + f"{not_applicable} from {relation}"
+        for response, prefix, source, not_applicable in parts
     )
+    selected = "*"
+    if has_reasons:  # the union has the name of the first of both columns
+        reason = (
+            f"if(list_contains({NOT_APPLICABLE_COLUMNS[0]}, rule_id), '{DOES_NOT_APPLY}', null)"
+        )
+        selected = f"* exclude ({NOT_APPLICABLE_COLUMNS[0]}), {reason} as {REASON_COLUMN}"
     names = ", ".join(map(_quoted, rules))
-    return f"(from ({rows}) unpivot include nulls (rating for rule_id in ({names})))", rules
+    unpivoted = f"({rows}) unpivot include nulls (rating for rule_id in ({names}))"
+    return f"(select {selected} from {unpivoted})", rules  # noqa: S608 - quoted names
 
 
 def read_text_table(path: Path, *, named: Sequence[str] = ()) -> pa.Table:

@@ -146,7 +146,7 @@ def test_training_learns_the_means(rated):
 def test_ratings_without_means_are_refused(tmp_path):
     rng = np.random.default_rng(0)
     table = random_table(rng, max_rows=300)
-    with pytest.raises(InputError, match="no column expected_rating, which --rating expected"):
+    with pytest.raises(InputError, match="no column expected_rating, which rating expected"):
         encore.analyze(table, rating="expected")
     study = study_of(numbered_pairs(3), tmp_path / "study")
     rate_study(study)

@@ -32,19 +32,21 @@ def test_an_incomplete_run_exits_3_everywhere_and_names_the_shard(encore, rated)
 
 
 def test_runs_that_hold_nothing_are_removed_and_no_others(encore, study):
-    """Four runs: one with a shard, one with a reply, one with a process that works on it."""
+    """Four runs: one with a shard, one with replies, one with a process that works on it."""
     finished, replied, busy, empty = (
         rate_study(study, ScriptedJudge(name=name)).run_dir for name in "abcd"
     )
     for run_dir in (replied, busy, empty):
         for path in run_dir.glob("shard-*"):
             path.unlink()
-    (replied / "replies-00000.jsonl").touch()
+    (replied / "replies-00000.jsonl").write_text("{}\n{}\n")
     with shard_lock(busy, 0):
         removed = encore("status", study, "--remove-empty", "--json")
     assert f"1 run removed that held nothing: {empty.name}" in removed.err
     runs = {run["run_key"] for run in json.loads(removed.out)["runs"]}
     assert runs == {finished.name, replied.name, busy.name}
+    listed = encore("status", study, "--run", replied.name).out
+    assert "0 ratings, 0 nulls\n  kept: 2 replies of an unfinished shard\n" in listed
 
 
 def test_the_probability_of_the_labels_is_told(encore, study, monkeypatch):

@@ -18,6 +18,7 @@ def test_the_papers_training_has_memory_by_part_and_tokens(encore):
     packed = next(line for line in finished.out.splitlines() if "packed *" in line)
     assert packed.split()[-1] == "42,000,000"
     assert "hours: not measured on this device" in finished.out
+    assert "note: no --backbone is named" in finished.err
 
 
 def test_a_studys_own_lengths_and_a_folders_config_are_used(encore, study, tmp_path):

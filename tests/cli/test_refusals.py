@@ -46,6 +46,7 @@ REFUSALS = [
     (1, "rate rated --judge judge --shard 99", "99"),
     (1, "rate rated --judge judge --backend transformers --engine-arg a=1", "--backend", "vllm"),
     (1, "rate rated --judge judge --engine-arg nonsense", "engine-arg", "nonsense"),
+    (1, "rate rated --judge judge --engine-arg hf_overrides={a:1}", "{a:1}", "NAME=VALUE"),
     (1, "rate rated --judge judge --request-field top_p=high", "top_p=high", "NAME=JSON"),
     (1, "rate rated --judge judge --request-field top_p=NaN", "top_p=NaN", "NAME=JSON"),
     (1, "rate rated --judge judge --header X-Key:secret", "NAME=ENV:VARIABLE"),

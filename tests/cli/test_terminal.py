@@ -271,6 +271,20 @@ def test_long_work_without_a_terminal_has_a_line_a_minute(capsys, monkeypatch):
     assert lines[1].endswith("1 rating/s  0:07:19 left")
 
 
+def test_slow_work_that_is_continued_says_how_long_it_takes(capsys, monkeypatch):
+    """400 replies are there, then one comes in 40 s: 98 more after 80 s take 3,920 s."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(terminal, "time", clock)
+    with terminal.terminal_reporter() as reporter:
+        reporter.started("rating", total=500)
+        for count in (400, 1, 1):
+            reporter.advanced(count)
+            clock.now += 40.0
+    assert capsys.readouterr().err.endswith(
+        "rating 402 of 500  ████████████████░░░░  1:05:20 left\n"
+    )
+
+
 def test_show_has_a_row_a_rule_with_the_difference(encore, rated):
     """Each row has the ratings of --json, and chosen minus rejected with its sign."""
     pair_id = read_pairs(open_study(rated))["pair_id"][0].as_py()

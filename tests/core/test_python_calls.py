@@ -103,7 +103,7 @@ def test_a_record_is_shown_in_a_few_words():
 
 def test_what_public_functions_return_is_short(ratings, tmp_path):
     analysis = encore.analyze(ratings)
-    shown = [
+    records = [
         analysis,
         encore.weights(analysis),
         encore.compare_schemes(analysis),
@@ -111,4 +111,4 @@ def test_what_public_functions_return_is_short(ratings, tmp_path):
         encore.load_rule_set("encore-10"),
         encore.report(ratings, tmp_path / "page.html"),
     ]
-    assert max(len(repr(record)) for record in shown) < 2_000
+    assert max(len(repr(record)) for record in records) < 2_000

@@ -27,7 +27,7 @@ def test_the_page_of_weights_names_every_scheme_and_the_readme_counts_them():
     assert not missing, f"docs/analysis.md, 'Which weights?' lacks {sorted(missing)}"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     num_others = len(SCHEMES) - 1
-    assert f"; {num_others} other schemes" in readme, f"README.md: expected {num_others} schemes"
+    assert f"and {num_others} other schemes" in readme, f"README.md: expected {num_others} schemes"
 
 
 def test_the_page_of_data_names_every_format():

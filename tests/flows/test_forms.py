@@ -67,16 +67,12 @@ def test_every_field_of_a_form_is_described_and_every_number_bounded(entrypoint:
     [
         ("encore-demo", {}),
         ("encore-paper", {}),
-        ("encore-pilot", {"sources": ["pairs.jsonl"], "rating": {"judge": {"model": "a-judge"}}}),
+        ("encore-pilot", {"sources": ["pairs.jsonl"], "judge": "a-judge"}),
     ],
 )
 def test_a_preset_needs_no_more_than_its_description_says(preset: str, filled_in: Any) -> None:
     [deployment] = [entry for entry in _DEPLOYMENTS["deployments"] if entry["name"] == preset]
-    parameters = deployment["parameters"]
-    if filled_in:
-        config = parameters["config"] | filled_in
-        rating = parameters["config"]["rating"] | filled_in["rating"]
-        parameters = {"config": config | {"rating": rating}}
+    parameters = deployment["parameters"] | filled_in
     module, _, name = deployment["entrypoint"].rpartition(".")
     flow = getattr(import_module(module), name)
     assert parameters.keys() <= flow.validate_parameters(parameters).keys()

@@ -21,6 +21,7 @@ from encore.recipes.recipe_run import RecipeResult
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
+from flows.pilot import pilot
 from flows.pipeline import PipelineConfig, main, pipeline
 from flows.recipes import run_recipe
 from tasks.tracking.tracking_options import TrackingConfig
@@ -66,6 +67,24 @@ def test_pairs_become_weights_and_a_second_run_does_only_what_is_missing(
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written
     assert again.result() == weights(study, scheme="top-k", k=2)
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_a_pilot_is_a_pipeline_of_few_pairs(
+    tmp_path: Path, pairs_file: Path, rating: RatingOf
+) -> None:
+    judge = rating().judge
+    form = {"sources": [f"small={pairs_file}"], "judge": str(judge.model), "num_pairs": 2}
+    judge_values = judge.model_dump(exclude={"model"}, exclude_unset=True)
+    how = {"rating": {"judge": judge_values, "max_reply_tokens": 8}, "weighing": {"tau": 0.5}}
+    state = pilot(study=tmp_path / "study", how=how, **form, return_state=True)
+    assert state.message == "1 rated, 0 reused, 0 failed"
+    assert state.result() == weights(tmp_path / "study", tau=0.5)
+    assert "verdict" in artifact("rule-statistics", tmp_path / "study").data
+    how = {"rating": {"no_such_option": 1}}
+    refused = pilot(study=tmp_path / "other", how=how, **form, return_state=True)
+    assert "rating.no_such_option" in str(error_of(refused))
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.usefixtures("prefect_api")

@@ -78,6 +78,11 @@ CHANGES: list[tuple[Options, Options, str]] = [
         for name, value in CHANGING.items()
     ),
     (VLLM, {"engine_args": FAST}, ""),
+    (  # the engine's context is that of the changed config.json
+        VLLM,
+        {"engine_args": {"hf_overrides": {"max_position_embeddings": 512}}},
+        "engine_args engine_args.hf_overrides.max_position_embeddings max_model_len",
+    ),
     (TRANSFORMERS, {"backend": "vllm"}, "backend"),
     (TRANSFORMERS, {"dtype": "bfloat16"}, "dtype"),
     (TRANSFORMERS, {"max_model_len": 1024}, "max_model_len"),

@@ -230,6 +230,12 @@ def test_vllm_thinks_and_answers_as_transformers_does(folder, expected_replies):
         check_replies(engine, expected_replies)
         cached = [reply.usage.cached_tokens for reply in replies_to(engine, TEXTS, TEXT)]
         assert min(cached) > 150  # the second step finds the prompt in the cache
+        told_not_to = opened(folder, "vllm", chat_template_args={"enable_thinking": False})
+        prompts = told_not_to.tokenizer.encode(TEXTS[:5])
+        at_once = replace(TEXT, think_tokens=None)
+        for reply in engine.reply(prompts, decoding=at_once, on_progress=lambda _: None):
+            assert re.fullmatch(r"0\.[1-9]", reply.text)
+            assert (reply.usage.output_tokens, reply.usage.thinking_tokens) == (4, 0)
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,9 @@ def test_in_a_list_of_all_rules_each_value_may_be_the_answer():
     answers = read_answers(Reply(text=text, is_complete=True), decoding, min_label_mass=0.5)
     reasons = [answer.null_reason for answer in answers]
     assert reasons == [None, "does_not_apply", "not_a_single_number"]
+    bare = Reply(text=text.replace('"n/a"', "n/a"), is_complete=True)  # which is no JSON
+    answers = read_answers(bare, decoding, min_label_mass=0.5)
+    assert [answer.null_reason for answer in answers] == ["not_an_object_of_scores"] * 3
     prompt = RatingPrompt(layout="all-rules", not_applicable="n/a")
     text = "".join(prompt.parts("Human: a", rating_rule=prompt.rules_text(RULES[:2])))
     assert 'its value is "n/a" instead of a score.' in text

@@ -55,8 +55,9 @@ def test_refusals_and_failures_get_other_advice():
 
 
 def test_labels_without_probability_are_shown_with_it_and_not_told_to_write_more(study):
-    """The labels 0 to 9 have 10 times 0.7 %."""
+    """The labels 0 to 9 have 10 times 0.7 %, also those of a pilot, which are counted first."""
     judge = ScriptedJudge(label_logprobs=(math.log(0.007),) * 10, is_on_cpu=True)
+    work_through(opened(study, judge, decode="expected", limit=1).job())
     with pytest.raises(
         NoRatingsError, match=r"50 low_label_mass.*'0 \(7 % on the labels\)'"
     ) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,11 @@ from encore.data.rule_sets import load_rule_set
 from encore.rating.prompts import (
     RATING_TEMPLATE,
     RatingPrompt,
+    prompt_of,
     render_conversation,
     render_rating_prompt,
 )
+from encore.rating.rating_options import DEFAULT_SCALES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rating-prompt.txt"
 
@@ -69,3 +72,26 @@ def test_a_scale_is_named_wherever_the_paper_names_its_own():
     for phrase in ("from 0 to 9.", "a score of 9", "with one of 0, 1, 2, 3", "between 0 and 9 and"):
         assert phrase in text
     assert text.count("between 0 and 1") == text.count("from 0 to 1") == 1  # those of the texts
+
+
+@pytest.mark.parametrize("layout", ["paper", "conversation-first", "demand-first", "all-rules"])
+def test_a_choice_names_its_scale_and_the_tenths_in_the_paper_s_words(layout):
+    choice = {"decode": "choice", "layout": layout}
+    plain = prompt_of({"layout": layout})
+    assert (
+        prompt_of(choice)
+        == prompt_of({**choice, "scale": ",".join(DEFAULT_SCALES["choice"])})
+        == plain
+    )
+    for options in ({}, {"ask_applies": True}):
+        prompt = prompt_of({**choice, **options, "scale": "1,2,5"})
+        text = "".join(prompt.parts("Human: a", rating_rule="r"))
+        for phrase in ("from 1 to 5.", "A score of 1 ", "a score of 5 ", "between 1 and 5"):
+            assert text.count(phrase) == 1
+        assert (
+            "one of 1, 2, 5 for each" if layout == "all-rules" else "with one of 1, 2, 5 "
+        ) in text
+        assert "float" not in text
+        assert text.count('or "n/a", for the number of each') == (
+            layout == "all-rules" and "ask_applies" in options
+        )

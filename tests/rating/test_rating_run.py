@@ -28,7 +28,7 @@ from encore.data.study import Study, open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run, shard_rating
 from encore.rating.prompts import render_conversation, render_rating_prompt
-from encore.rating.rating_options import RatingConfig
+from encore.rating.rating_options import DEFAULT_SCALES, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.worker import RunReport, work_through
 from tests.rating.conftest import NUM_PAIRS
@@ -213,7 +213,8 @@ CONFIGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "config.think_tokens": ({}, {"think_tokens": 100}),
     "config.layout prompt_sha256": ({}, {"layout": "conversation-first"}),
     "config.decode": ({}, CHOICE),
-    "config.scale": (CHOICE, {"scale": "0.0,0.5,1.0"}),
+    "config.scale": (CHOICE, {"scale": ",".join(DEFAULT_SCALES["choice"])}),
+    "prompt_sha256 config.scale": (CHOICE, {"scale": "0.0,0.5,1.0"}),
     "config.decode prompt_sha256": ({}, EXPECTED),
     "config.min_label_mass": (EXPECTED, {"min_label_mass": 0.9}),
     "config.scale prompt_sha256": (EXPECTED, {"scale": "0,1,2,3"}),

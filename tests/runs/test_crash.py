@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.rating_runs import list_runs, run_status
+from encore.data.study import open_study
 from encore.demo import JUDGE_PATH
+from encore.judges import open_judge
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
-from encore.rating.rating_run import rate
+from encore.rating.rating_run import open_run, rate
+from encore.runs.worker import work_through
 from tests.signals import encore_process, start_and_kill
 from tests.worlds.servers import wait_until
 from tests.worlds.studies import numbered_pairs, study_of
@@ -80,6 +84,35 @@ def test_after_kills_the_ratings_are_those_of_an_undisturbed_run(
     assert all_ratings(killed).equals(all_ratings(undisturbed))
 
 
+def num_kept_replies(study: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in study.glob("ratings/*/replies-*"))
+
+
+@pytest.mark.services
+@pytest.mark.timeout(600)
+def test_a_shard_killed_on_vllm_is_asked_for_what_it_lacks_and_has_the_same_ratings(tmp_path):
+    """The process dies as soon as half of its 400 replies are on disk."""
+    pairs = numbered_pairs(20)
+    killed, undisturbed = (study_of(pairs, tmp_path / name) for name in ("killed", "undisturbed"))
+    command = [sys.executable, "-m", "encore.cli", "rate", str(killed), "--judge", str(JUDGE_PATH)]
+    start_and_kill(
+        command,
+        ENVIRONMENT,
+        progress=lambda: num_kept_replies(killed) >= 200,
+        rng=random.Random(7),
+        latest_seconds=0,
+    )
+    num_kept = num_kept_replies(killed)
+    assert 200 <= num_kept < 400
+    assert not list(killed.glob("ratings/*/shard-*"))
+    config = RatingConfig(judge=JudgeConfig(model=str(JUDGE_PATH)))
+    with closing(open_judge(config.judge)) as judge:
+        runs = [open_run(open_study(study), config, judge=judge) for study in (killed, undisturbed)]
+        reports = [work_through(run.job()) for run in runs]
+    assert [report.computed("num_calls") for report in reports] == [400 - num_kept, 400]
+    assert all_ratings(killed).equals(all_ratings(undisturbed))
+
+
 @pytest.mark.services
 def test_a_killed_shard_of_a_local_judge_is_continued_in_its_middle(tmp_path):
     """At least 100 of 200 prompts are answered when it is killed; these are not asked again.
@@ -91,7 +124,7 @@ def test_a_killed_shard_of_a_local_judge_is_continued_in_its_middle(tmp_path):
     command = [sys.executable, "-m", "encore.cli", *map(str, options)]
 
     def num_kept() -> int:
-        return sum(path.read_bytes().count(b"\n") for path in study.glob("ratings/*/replies-*"))
+        return num_kept_replies(study)
 
     start_and_kill(
         command,

@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import Mock, call
 
@@ -491,3 +492,20 @@ def test_the_report_counts_new_shards_and_a_reporter_sees_only_these(tmp_path):
     assert report.total("num_squares") == NUM_PAIRS
     assert report.computed("num_odd") == 1
     assert report.counts_by("kinds") == {"even": 1, "odd": 1}
+
+
+def test_the_speed_leaves_out_the_rows_that_an_earlier_call_had(tmp_path, monkeypatch):
+    """Two of four rows are there at once, and two come in 10 s."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(worker, "time", clock)
+    reporter = Mock(spec=Reporter)
+
+    def continued(shard: Shard, report_rows: ReportRows) -> ShardTable:
+        report_rows(2)
+        clock.now = 10.0
+        report_rows(4)
+        return squares(shard)
+
+    manifest = make_manifest(num_pairs=SHARD_SIZE)
+    work_through(make_job(tmp_path, manifest=manifest, compute=continued), reporter=reporter)
+    assert reporter.advanced.call_args_list[:2] == [call(2, note=""), call(2, note="0.2 rows/s")]

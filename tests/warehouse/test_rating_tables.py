@@ -128,7 +128,8 @@ def test_ratings_on_another_scale_name_the_range_and_the_option(tmp_path):
 )
 def test_the_proposed_scale_is_the_range_in_whole_numbers(low, high, option):
     frame = UNIT.assign(rating=low + UNIT["rating"] * (high - low))
-    assert_refused(f"--scale[= ]{option} ", encore.analyze, frame)
+    ends = option.replace(",", ", ")
+    assert_refused(rf"scale=\({ends}\)", encore.analyze, frame)
     analysis = encore.analyze(frame, scale=option)
     assert analysis.ratings.scale == tuple(map(float, option.split(",")))
 
@@ -245,8 +246,8 @@ def test_a_column_of_texts_or_of_other_numbers_is_named_with_the_way_to_leave_it
     numbers = [*range(80)]
     table = wide(UNIT, num_tokens=numbers, split="train")
     table.to_csv(tmp_path / "w.csv", index=False)
-    assert_refused("column split.*with --rule-columns", encore.analyze, tmp_path / "w.csv")
-    outside = r"under num_tokens alone \(if these columns are no rules: --rule-columns harm,kind\)"
+    assert_refused("column split.*with rule_columns", encore.analyze, tmp_path / "w.csv")
+    outside = r"under num_tokens alone \(if these columns are no rules: rule_columns harm,kind\)"
     assert_refused(outside, encore.analyze, table.drop(columns="split"))
     rules = encore.analyze(tmp_path / "w.csv", rule_columns="harm,kind").rules
     assert [rule.rule_id for rule in rules] == ["harm", "kind"]
@@ -259,7 +260,7 @@ def test_the_answer_says_which_columns_of_a_wide_table_are_rules(tmp_path):
         assert sentence in run_command(command, str(tmp_path / "w.csv")).err
     assert sentence in encore.analyze(tmp_path / "w.csv").notes
     assert_refused(
-        "--rule-columns names kin, and the columns are .*did you mean kind",
+        "rule_columns names kin, and the columns are .*did you mean kind",
         *(encore.analyze, tmp_path / "w.csv"),
         rule_columns="harm,kin",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from encore.data.study import open_study
 from encore.tables.publish import publish
 from tests.golden.command_line import encore
 from tests.tables.sql.studies import NUM_PAIRS, make_pairs, rate_study
-from tests.worlds.judges import ScriptedJudge
+from tests.worlds.judges import ScriptedJudge, hashed_score
 from tests.worlds.studies import numbered_pairs, study_of, write_rules
 from tests.worlds.studies import rate_study as rate_study_with
 
@@ -97,6 +98,34 @@ def test_datasets_loads_every_pair_with_its_ratings(published, one_run, tmp_path
     [file] = (published / "data").iterdir()
     assert file.name == "train-00000-of-00001.parquet"
     assert "synthetic" not in header_of(published)["tags"]
+
+
+def test_rules_that_do_not_apply_stay_apart_from_nulls(tmp_path):
+    def answer(prompt: str) -> str:
+        if "Kind" not in prompt:
+            return "0.5"
+        return "n/a" if "Question 1" in prompt else hashed_score(prompt)
+
+    rules = write_rules(tmp_path / "rules.toml", ["Brief", "Kind"])
+    study, out = study_of(numbered_pairs(12), tmp_path / "study"), tmp_path / "out"
+    run = rate_study_with(study, ScriptedJudge(answer), rules=str(rules), ask_applies=True)
+    publish(study, out)
+    assert (
+        "| `chosen_not_applicable`, `rejected_not_applicable` |" in (out / "README.md").read_text()
+    )
+    rows = load(out, cache=tmp_path / "cache")
+    does_not_apply = {
+        (row["pair_id"], row["response"])
+        for path in run_status(run.run_dir).paths
+        for row in pq.read_table(path).to_pylist()
+        if row["null_reason"] == "does_not_apply"
+    }
+    assert 0 < len(does_not_apply) < 24
+    for row, response in product(rows, ("chosen", "rejected")):
+        lacks = (row["pair_id"], response) in does_not_apply
+        assert row[f"{response}_not_applicable"] == ["kind"] * lacks
+    [of_study, of_data_set] = [encore("analyze", path, "--json").json for path in (study, out)]
+    assert of_data_set["rules"] == of_study["rules"]
 
 
 def test_the_card_has_counts_rules_licences_and_nulls(published, one_run):
