@@ -36,6 +36,7 @@ ENDINGS = {
         *("status study", "analyze study", "weights study", "paper study", "report study"),
         *("annotate export study", "labels study labels.csv", "sql study 'from rules'"),
         *("publish study --out study.duckdb", "plan train study --backbone MODEL"),
+        "check study --floor 0.01",
     ),
     "train": (
         *("demo --full full", "train study --backbone MODEL", "gate study --model MODEL"),
@@ -59,7 +60,7 @@ ENDINGS = {
     "no ratings of importance": ("rules select nothing --top 3 --output a.toml",),
     "--host no.such.host": ("browse study --host no.such.host.invalid",),
     "no benchmark table": ("compare study",),
-    "No such file": ("annotate import study answers.csv",),
+    "no such file": ("annotate import study answers.csv",),
 }
 CALLS = {call: ending for ending, calls in ENDINGS.items() for call in calls}
 
