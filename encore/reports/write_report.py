@@ -143,6 +143,14 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
     return study.path / REPORTS_FOLDER / opened.run_dir.name
 
 
+def page_of(run_dir: Path) -> Path:
+    """Return the default page of a run's report; as ``out`` of `report` it is written alone.
+
+    The figures as files take as long as the page itself.
+    """
+    return default_folder(run_dir) / PAGE_NAME
+
+
 def draw_all(
     findings: Findings,
     *,
