@@ -208,7 +208,7 @@ def _run_recipe(config: DemoConfig) -> None:
     result = run_recipe(recipe, study, call=timed)
     page = timed("report", lambda _: report(result.run_dir, page_of(result.run_dir)).page)
     say(f"all of it on a page: {page}")
-    say("seconds: " + ", ".join(f"{stage} {took:.0f}" for stage, took in seconds.items()))
+    say("seconds: " + ", ".join(f"{stage} {duration:.0f}" for stage, duration in seconds.items()))
     if not result.done_now:
         say("nothing was rated, trained or scored: all of it was there")
     say(f"done in {time.monotonic() - began:.0f} s; next:")

@@ -32,9 +32,9 @@ def trained_rules() -> tuple[dict[str, Rule], dict[str, Rule]]:
     ]
     demo_rules = {rule.rule_id: rule for rule in rules}
     topics = world_facts()["rules"]
-    known = {rule_id: rule for rule_id, rule in paper_rules.items() if rule_id in topics}
+    trained = {rule_id: rule for rule_id, rule in paper_rules.items() if rule_id in topics}
     foreign = {rule_id: rule for rule_id, rule in paper_rules.items() if rule_id not in topics}
-    return known | demo_rules, foreign
+    return trained | demo_rules, foreign
 
 
 def topic_of(rule_id: str) -> str | None:

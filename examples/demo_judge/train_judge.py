@@ -261,7 +261,7 @@ def draw_rows(tokenizer: Tokenizer, *, has_answers: bool, seed: int) -> Iterator
     other words, and few rules that the world does not have. A third of the rules are the demo's;
     half of the conversations come with the question if the rule applies.
     """
-    world, (known, foreign) = World("train", seed), trained_rules()
+    world, (trained, foreign) = World("train", seed), trained_rules()
     while True:
         turns = draw_conversation(world)
         if not has_answers:
@@ -269,11 +269,11 @@ def draw_rows(tokenizer: Tokenizer, *, has_answers: bool, seed: int) -> Iterator
             continue
         touched, asks_applies = turns[-1].stances, world.random() < 0.5
         order = [world.pick(_NEW_RULES)] if world.random() < 0.5 else []
-        order += world.shuffled([rule for rule in known if topic_of(rule) in touched])[:2]
-        order += world.shuffled([rule for rule in known if topic_of(rule) not in touched])
+        order += world.shuffled([rule for rule in trained if topic_of(rule) in touched])[:2]
+        order += world.shuffled([rule for rule in trained if topic_of(rule) not in touched])
         for rule_id in order[:3]:
             is_foreign = world.random() < 0.03
-            rule = foreign[world.pick(list(foreign))] if is_foreign else known[rule_id]
+            rule = foreign[world.pick(list(foreign))] if is_foreign else trained[rule_id]
             is_reworded = world.random() < 0.2
             wording = (
                 world.pick((rule.preference_rule, rule.title)) if is_reworded else rule.rating_rule

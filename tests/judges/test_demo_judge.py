@@ -37,7 +37,7 @@ def test_the_demo_judge_replies_one_number_to_any_text():
 
 
 def test_the_demo_judge_says_that_a_rule_does_not_apply_where_it_is_asked():
-    """Of ten responses that do not touch a seldom rule most are n/a, of ten that do few."""
+    """Expect n/a for most of the responses that do not touch a seldom rule, and few that do."""
     prompt, world = RatingPrompt(not_applicable="n/a"), World("test", 0)
     rules = {rule.rule_id: rule.rating_rule for rule in load_rule_set(RULES_PATH).rules}
     topics = ("sexual-content-and-harassment-prevention", "safety-and-public-health")
