@@ -40,7 +40,8 @@ HEADS = [rule.rule_id for rule in load_rule_set(RULES_PATH).rules]
 #: Rows of the paper's tables that the screen shows.
 RULE_JUDGE = "rule judge, encore (τ 2)"
 MODELS = ("initial model", "bradley-terry-model", "bradley-terry-model-initialised")
-PAPER_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "moe gate", *MODELS)
+SCHEME_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "consensus (τ 2)")
+PAPER_ROWS = (*SCHEME_ROWS, "moe gate", *MODELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "batch_pairs = 16": "batch_pairs = 2\nmax_steps = 2\ncheckpoint_every = 1",
         "evaluate_every = 27": "evaluate_every = 1",
         "num_steps = 200, hidden_size = 256": "num_steps = 2",
-        'paper = "none"': 'paper = "none"\nrows = { taus = [2.0, 5.0], num_random = 5 }',
+        "rows.labels = 20": "rows.labels = 20\nrows.taus = [2.0, 5.0]\nrows.num_random = 5",
     }.items():
         assert old in text
         text = text.replace(old, new)
