@@ -46,6 +46,7 @@ def run_demo(config: DemoConfig) -> int:
     """
     command = [sys.executable, "-m", "encore.cli", "demo", str(config.study), "--full"]
     command += ["--backend", config.backend] if config.backend else []
+    command += ["--rate-all"] if config.rate_all else []
     table = config.study / "benchmarks" / "demo" / "table.md"
     num_new = 0
     with subprocess.Popen(command) as process:  # noqa: S603 - this very program

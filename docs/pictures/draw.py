@@ -20,7 +20,7 @@ WIDTH = 80
 COMMANDS = {
     "demo": "demo",
     "analyze": "analyze demo-study",
-    "show": "show demo-study 040136671843",
+    "show": "show demo-study 1cf7aec0e5c6",
     "compare": "compare demo-study",
 }
 

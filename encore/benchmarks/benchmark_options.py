@@ -70,6 +70,9 @@ class RowsConfig(StageConfig):
     )
     """Temperature of scheme encore; repeatable. Default: six from 0.1 to 10, with the paper's 2."""
     k: int = k_option(DEFAULT_K, group="Rows")
+    labels: Annotated[int, Field(ge=1)] | None = _rows(None, metavar="N")
+    """Number of the study's pairs whose labels scheme shrunk learns from, the first ones by content
+    hash. Default: all pairs that every rule rated."""
     seed: int = _rows(0, ge=0)
     """Seed of random schemes, and of the test of differences where prompts have several pairs."""
     num_random: int = _rows(1000, ge=1)

@@ -111,7 +111,9 @@ class _RowBuilder:
             case "bradley-terry":
                 yield self.weighed(scheme, name="bradley-terry weights")
             case _:
-                yield self.weighed(scheme)
+                labels = config.labels if scheme == "shrunk" else None
+                name = None if labels is None else f"{scheme} ({labels:,} labels)"
+                yield self.weighed(scheme, name=name, labels=labels)
 
     def random_rows(
         self, label: str, draw: Callable[..., _Floats], *, method: str | None, **params: float

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: A part of a command's output for people.
 Renderable = Table | Padding | str
 
-_MIN_FIRST_COLUMN = 12
+_MIN_FIRST_COLUMN = 10
 #: Characters between two columns, and at both edges together.
 _GAP = 2
 #: Width of a column of rule numbers, with the edges of its table.
@@ -165,8 +165,13 @@ def compact_table(
     )
     table.pad_edge, table.padding = False, (0, 0, 0, 1)
     for name, *cells in zip(columns, *lines, strict=True):
+        has_words = any(map(_WORD.search, cells))
+        # Where there is too little room, words are wrapped and figures are not cut. The first
+        # column is wrapped below.
         table.add_column(
-            visible(name), justify="left" if any(map(_WORD.search, cells)) else "right"
+            visible(name),
+            justify="left" if has_words else "right",
+            no_wrap=not has_words or not table.columns,
         )
     wrap = textwrap.TextWrapper(max(width, _MIN_FIRST_COLUMN), break_long_words=False)
     for first, *line in lines:

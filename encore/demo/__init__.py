@@ -1,4 +1,4 @@
-"""The demo's files: synthetic preference pairs, a synthetic benchmark and a tiny judge.
+"""The demo's files: synthetic preference pairs, rules, a synthetic benchmark and a tiny judge.
 
 The pairs were composed by a program from hand-written sentences, and the judge was trained on a
 separate part of the same small world (`examples/demo_judge`). Nobody said them and no person
@@ -19,6 +19,8 @@ DATA_PATHS = {
     "synthetic-hh": _FOLDER / "data" / "hh-like.jsonl.gz",
     "synthetic-pku": _FOLDER / "data" / "pku-like.jsonl.gz",
 }
+#: The demo's rules, one for each verdict.
+RULES_PATH = _FOLDER / "rules.toml"
 #: The finished run of the judge over these pairs, in a folder with its key
 #: (`examples/demo_judge/rate_pairs.py`).
 RATINGS_PATH = _FOLDER / "ratings"

@@ -198,6 +198,9 @@ class DemoConfig(StageConfig):
     """Where the study goes; an existing demo is continued."""
     backend: Literal["vllm", "transformers"] | None = option(None)
     """The judge's engine; default: vLLM, transformers where it is missing."""
+    rate_all: bool = option(False)
+    """Rate every pair on the engine. Without it, vLLM rates some, and the other ratings are those
+    that the same judge gave them before, which are shipped."""
 
 
 def load_recipe(name: str | Path) -> Recipe:

@@ -13,13 +13,14 @@ from encore.demo import DATA_PATHS, RATINGS_PATH
 from encore.recipes.recipe import load_recipe
 
 
-def make_demo_study(folder: Path) -> tuple[Study, Path]:
+def make_demo_study(folder: Path, *, num_shards_left_out: int = 0) -> tuple[Study, Path]:
     """Ingest the demo's pairs into a study and add the shipped run of ratings; return both.
 
     Nothing is rated, so neither torch nor vLLM is needed. What the study already has stays.
 
     Args:
         folder: Directory of the study; created if it does not exist.
+        num_shards_left_out: Number of the run's first shards that are left for an engine to rate.
 
     Raises:
         InputError: The study has other pairs.
@@ -37,5 +38,7 @@ def make_demo_study(folder: Path) -> tuple[Study, Path]:
     run_dir = study.ratings_dir / shipped_dir.name
     if not (run_dir.is_dir() and run_status(run_dir).is_complete):
         # A copy that was cut off is repaired by the next one: a shard's name has its digest.
-        shutil.copytree(shipped_dir, run_dir, dirs_exist_ok=True)
+        left_out = [f"*-{index:05d}.*" for index in range(num_shards_left_out)]
+        ignored = shutil.ignore_patterns(*left_out)
+        shutil.copytree(shipped_dir, run_dir, dirs_exist_ok=True, ignore=ignored)
     return study, run_dir

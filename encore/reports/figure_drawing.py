@@ -138,13 +138,16 @@ class DrawnChart:
     files: Mapping[str, bytes]
 
 
-def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
+def draw_chart(
+    chart: Chart, *, title: str, mark: str | None = None, formats: Sequence[str] = FORMATS
+) -> DrawnChart:
     """Draw a chart. The same chart and version of Matplotlib give the same bytes.
 
     Args:
         chart: Chart to draw.
         title: Title in the files.
         mark: Line at the foot of the files, for data that are no evidence.
+        formats: Formats of the files; none for the page's pictures alone.
     """
     import matplotlib.style
 
@@ -152,12 +155,15 @@ def draw_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnCha
     with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):
         # The PNG shows boxes for characters that its font lacks; the SVG keeps the characters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        sheet = _sheet(chart, title=title, mark=mark)
+        files = {}
+        if formats:
+            sheet = _sheet(chart, title=title, mark=mark)
+            files = {kind: _saved(sheet, kind) for kind in formats}
         return DrawnChart(
             chart=chart,
             title=title,
             panels=[_drawn_panel(panel, chart) for panel in chart.panels],
-            files={kind: _saved(sheet, kind) for kind in FORMATS},
+            files=files,
         )
 
 

@@ -117,7 +117,7 @@ def report(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: this is a file; name a folder for the report")
     findings = gather(ratings, label_curve=label_curve, on_step=on_step)
-    drawn = draw_all(findings, on_step=on_step)
+    drawn = draw_all(findings, on_step=on_step, formats=() if is_page_alone else FORMATS)
     html = render_page(findings, drawn)
     folder.mkdir(parents=True, exist_ok=True)
     figures = {} if is_page_alone else _write_figures(folder / FIGURES_FOLDER, drawn)
@@ -144,12 +144,23 @@ def default_folder(ratings: str | Path | Ratings) -> Path:
     return study.path / REPORTS_FOLDER / opened.run_dir.name
 
 
+def page_of(run_dir: Path) -> Path:
+    """Return the default page of a run's report; as ``out`` of `report` it is written alone.
+
+    The figures as files take as long as the page itself.
+    """
+    return default_folder(run_dir) / PAGE_NAME
+
+
 def draw_all(
-    findings: Findings, *, on_step: Callable[[str], None] = lambda _: None
+    findings: Findings,
+    *,
+    on_step: Callable[[str], None] = lambda _: None,
+    formats: Sequence[str] = FORMATS,
 ) -> dict[str, DrawnChart | Missing]:
     """Draw every figure; return each by name, drawn or missing with the reason.
 
-    Without matplotlib all of them are missing.
+    Without matplotlib all of them are missing. ``formats`` are those of the figures' files.
     """
     is_synthetic = bool(findings.provenance.synthetic)
     charts: list[tuple[str, str, Chart | Missing, bool]] = [
@@ -175,7 +186,7 @@ def draw_all(
             drawn[name] = Missing(chart.reason, title=title)
         else:
             mark = _SYNTHETIC_MARK if is_marked else None
-            drawn[name] = draw_chart(chart, title=title, mark=mark)
+            drawn[name] = draw_chart(chart, title=title, mark=mark, formats=formats)
     return drawn
 
 

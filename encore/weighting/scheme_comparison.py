@@ -140,9 +140,12 @@ class SchemeComparison(ShownRecord):
 
 
 def compare_schemes(
-    ratings: str | Path | Ratings | Evidence | Any, *, options: SchemeOptions | None = None
+    ratings: str | Path | Ratings | Evidence | Any,
+    *,
+    options: SchemeOptions | None = None,
+    schemes: Sequence[str] = SCHEMES,
 ) -> SchemeComparison:
-    """Weigh the rules by every scheme, and measure the composed ratings of each.
+    """Weigh the rules by every scheme, or by some, and measure the composed ratings of each.
 
     >>> comparison = compare_schemes("ratings.csv")
     >>> comparison.rows.to_pandas()["label"].tolist()[:2]
@@ -158,18 +161,21 @@ def compare_schemes(
         options: Options of all schemes. Scheme ``single`` takes the rule of lowest entropy unless
             one is named. Random weights and k random rules are drawn at this seed and those after
             it.
+        schemes: Names of the schemes that are compared.
 
     Raises:
         InputError: Not a ratings table, a rule without ratings, or an unknown rule.
     """
     if isinstance(ratings, Evidence):
-        return _compared(ratings, options or SchemeOptions())
+        return _compared(ratings, options or SchemeOptions(), schemes)
     with open_evidence(ratings) as evidence:
-        return _compared(evidence, options or SchemeOptions())
+        return _compared(evidence, options or SchemeOptions(), schemes)
 
 
-def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
-    """Weigh the rules of evidence by every scheme, and measure the composed ratings of each."""
+def _compared(
+    evidence: Evidence, options: SchemeOptions, schemes: Sequence[str]
+) -> SchemeComparison:
+    """Weigh the rules of evidence by some schemes, and measure the composed ratings of each."""
     if options.rule is None:
         lowest = evidence.rule_ids[evidence.rule_indices_by_entropy()[0]]
         options = options.model_copy(update={"rule": lowest})
@@ -185,7 +191,7 @@ def _compared(evidence: Evidence, options: SchemeOptions) -> SchemeComparison:
     rows: list[SchemeRow] = []
     held_out_accuracies: list[HeldOut] = []
     has_labels = evidence.study and any(labels for _, labels in people_labels(evidence.study))
-    for scheme in map(load_scheme, SCHEMES):
+    for scheme in map(load_scheme, schemes):
         if scheme.name == "agreement" and not has_labels:
             continue
         try:

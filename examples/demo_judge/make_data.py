@@ -1,7 +1,8 @@
 """The synthetic world, and the script that draws the demo's data from it.
 
-The world has ten rules (``world.toml``), sentences that take a stance on one of them, and small
-talk, all written by hand (``world_text``). Its three splits share neither templates nor word lists:
+The world has ten topics, the paper's rules (``world.toml``), sentences that take a stance on one of
+them, and small talk, all written by hand (``world_text``). ``world.toml`` also says what is planted
+in each rule of the demo. Its three splits share neither templates nor word lists:
 the judge is trained on ``train``, the shipped pairs are drawn from ``demo``, and the tests use
 ``test``.
 
@@ -36,6 +37,8 @@ PAIRS_SEED, INITIAL_SEED, BENCHMARK_SEED = 20, 41, 740
 NUM_PAIRS, NUM_INITIAL_PAIRS, PAIRS_PER_SUBSET = 250, 200, 16
 #: Share of the labels that are swapped, as people make errors.
 LABEL_NOISE = 0.08
+#: Share of the pairs in which one response is better on every topic, except those that stand alone.
+LEANING = 0.4
 #: Share of the pairs whose better response is not the safer one.
 _BETTER_IS_NOT_SAFER = 0.15
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -111,6 +114,7 @@ class World:
         self.texts = split_texts(split)
         self.talk: Mapping[str, Sequence[Any]] = self.texts["small_talk"]
         self.rule_ids = tuple(world_facts()["rules"])
+        self.frequencies = tuple(rule["frequency"] for rule in world_facts()["rules"].values())
 
     def pick(self, options: Sequence[T]) -> T:
         """Draw one of the options."""
@@ -217,16 +221,34 @@ class World:
             text = text[: match.start()] + chosen[name] + text[match.end() :]
         return text
 
+    def _topics(self) -> list[str]:
+        """Return the topics in random order, frequent ones mostly first.
+
+        The weighted sampling without replacement of Efraimidis and Spirakis (2006).
+        """
+        keys = {
+            rule_id: self.random() ** (1 / frequency)
+            for rule_id, frequency in zip(self.rule_ids, self.frequencies, strict=True)
+        }
+        return sorted(self.rule_ids, key=lambda rule_id: -keys[rule_id])
+
     def _two_stances(self) -> tuple[dict[str, str], dict[str, str]]:
         """Draw stances of two responses: mostly a breach and an observance, sometimes any two."""
         first: dict[str, str] = {}
         second: dict[str, str] = {}
-        for rule_id in self.shuffled(self.rule_ids)[: int(3 + self.random() * 2)]:
+        is_leaning, is_first_better = self.random() < LEANING, self.random() < 0.5
+        for rule_id in self._topics()[: int(3 + self.random() * 2)]:
             if self.random() < 0.25:
                 first_stance, second_stance = self.shuffled(STANCES)[:2]
             else:
-                drawn = (self.pick(BREACHES), self.pick(OBSERVANCES))
-                first_stance, second_stance = self.shuffled(drawn)
+                breach, observance = self.pick(BREACHES), self.pick(OBSERVANCES)
+                stands_alone = world_facts()["rules"][rule_id].get("stands_alone", False)
+                is_better = self.random() < 0.5
+                if is_leaning and not stands_alone:
+                    is_better = is_first_better
+                first_stance, second_stance = (
+                    (observance, breach) if is_better else (breach, observance)
+                )
             # 60 % of the rules are touched by both responses, 20 % by each one alone.
             share = self.random()
             if share < 0.8:

@@ -25,7 +25,7 @@ def write_ratings(folder: Path) -> None:
         result = rate(study, recipe.rating)
         assert not result.report.failures, result.report.failures
         shutil.rmtree(folder, ignore_errors=True)
-        kept = shutil.ignore_patterns("locks", "engines", ".*")
+        kept = shutil.ignore_patterns("locks", "engines", "checked.json", ".*")
         shutil.copytree(result.run_dir, folder / result.run_dir.name, ignore=kept)
 
 

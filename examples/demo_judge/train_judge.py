@@ -12,6 +12,15 @@ All rows are drawn from the train split of the world: first conversations, to le
 sentences, then rating prompts with answers. Architecture, chat template and configuration are
 those of the shipped judge; the weights are similar, not bit-identical.
 
+The shipped judge went on from that of version 0.2.0, which knew the paper's ten rules alone::
+
+    git archive b32aee37 encore/demo/judge | tar -x -C earlier
+    python -m examples.demo_judge.train_judge --teacher FOLDER --start earlier/encore/demo/judge \
+        --out FOLDER
+
+These steps take some ten minutes of one core. The seed gives the same weights wherever arithmetic
+is the same.
+
 Shapes: B rows, L tokens, D hidden, V vocabulary, W words, T teacher width, N labelled tokens, C
 classes.
 """
@@ -42,14 +51,17 @@ from transformers import (
 )
 
 from encore.data.records import Message
-from encore.data.rule_sets import load_rule_set
 from encore.demo import JUDGE_PATH
-from encore.rating.prompts import RATING_TEMPLATE, render_conversation, render_rating_prompt
+from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt, render_conversation
+from encore.rating.rating_options import NOT_APPLICABLE
+from examples.demo_judge.answers import answer_of, tenths_of_sentence, topic_of, trained_rules
 from examples.demo_judge.make_data import STANCES, Turn, World, split_texts, texts_of, world_facts
 
 _LOG = logging.getLogger(__name__)
 SEED, SENTENCE_STEPS, RATING_STEPS, ROWS_PER_BATCH = 2, 1100, 1600, 48
 _WARMUP_STEPS, _LEARNING_RATE = 30, 2e-3
+#: Steps, rows and rate of the training that goes on from an earlier judge.
+FURTHER_STEPS, FURTHER_ROWS, FURTHER_LEARNING_RATE = 420, 24, 6e-4
 #: Length of the noise added to a word's embedding of length 1, so that the judge generalises to
 #: unseen words with similar embeddings.
 _JITTER = 0.6
@@ -65,8 +77,10 @@ _NO_STANCE, _NO_MATCH = 50, 11
 _UNLABELLED = -1
 #: Tokens of an answer: a digit, a point, a digit, and the end of the turn.
 _ANSWER_TOKENS = 4
-#: Answer, in tenths, to criteria that the world does not have.
-_UNKNOWN_TENTHS = 5
+#: Rules that are no topic in the paper's words; the first one takes all sentences together.
+_NEW_RULES = ("no-lectures", "no-lectures", "no-slurs", "no-harassment", "whole-sentences")
+#: Questions: the paper's, and the one that lets the judge say that a rule does not apply.
+_PROMPTS = {False: RatingPrompt(), True: RatingPrompt(not_applicable=NOT_APPLICABLE["text"])}
 
 
 # --- vocabulary ---------------------------------------------------------------------------------
@@ -82,10 +96,15 @@ class Teacher(NamedTuple):
     vector_WT: Tensor
 
 
+def read_vocabulary(folder: Path) -> list[str]:
+    """Read the encoder's whole words, most frequent first."""
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if re.fullmatch("[a-z]+", line)]
+
+
 def read_teacher(folder: Path) -> Teacher:
     """Read the encoder's whole words, and compute its output for each word alone."""
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    vocabulary = [line for line in lines if re.fullmatch("[a-z]+", line)]
+    vocabulary = read_vocabulary(folder)
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     # Every word is one token: no row is padded.
     batches = (vocabulary[start : start + 512] for start in range(0, len(vocabulary), 512))
@@ -194,7 +213,12 @@ def draw_conversation(world: World) -> list[Turn]:
 
 
 def row_of(
-    tokenizer: Tokenizer, turns: Sequence[Turn], *, rule_id: str | None = None, wording: str = ""
+    tokenizer: Tokenizer,
+    turns: Sequence[Turn],
+    *,
+    rule_id: str | None = None,
+    wording: str = "",
+    asks_applies: bool = False,
 ) -> Tensor:
     """Encode a conversation as a row of token, meaning, match and target, shape [L, 4].
 
@@ -202,30 +226,29 @@ def row_of(
     The target is the next token of the answer. Missing labels are `_UNLABELLED`. Without a rule
     the row is the conversation alone, without prompt and answer.
     """
-    rules = world_facts()["rules"]
     *history, last = [Message(role=turn.role, content=turn.text) for turn in turns]
     conversation = prompt = render_conversation(history, last.content)
     if rule_id is not None:
-        content = render_rating_prompt(conversation, rating_rule=wording)
+        content = "".join(_PROMPTS[asks_applies].parts(conversation, rating_rule=wording))
         prompt = f"<|begin|><|user|>{content}<|end|><|assistant|>"
     encoding = tokenizer.encode(prompt)
     row = [[token_id, _UNLABELLED, _UNLABELLED, _UNLABELLED] for token_id in encoding.ids]
-    position = prompt.index(conversation)
+    position, topics = prompt.index(conversation), list(world_facts()["rules"])
     for sentence in (sentence for turn in turns for sentence in turn.sentences):
         position = prompt.index(sentence.text, position) + len(sentence.text)
         last_token = encoding.char_to_token(position - 1)
         assert last_token is not None
         cells = row[last_token]
-        cells[1], stance = _NO_STANCE, sentence.stance
-        if sentence.rule_id is not None and stance is not None:
-            cells[1] = list(rules).index(sentence.rule_id) * len(STANCES) + STANCES.index(stance)
+        cells[1] = _NO_STANCE
+        if sentence.rule_id is not None and sentence.stance is not None:
+            cells[1] = topics.index(sentence.rule_id) * len(STANCES)
+            cells[1] += STANCES.index(sentence.stance)
         if rule_id is not None:
-            is_match = sentence.rule_id == rule_id
-            cells[2] = rules[rule_id]["tenths"][stance] if is_match else _NO_MATCH
+            tenths = tenths_of_sentence(rule_id, sentence)
+            cells[2] = _NO_MATCH if tenths is None else tenths
     if rule_id is not None:
-        stance = turns[-1].stances.get(rule_id, "untouched")
-        tenths = rules[rule_id]["tenths"][stance] if rule_id in rules else _UNKNOWN_TENTHS
-        for token_id in tokenizer.encode(f"{tenths // 10}.{tenths % 10}<|end|>").ids:
+        answer = answer_of(rule_id, turns[-1].stances, asks_applies=asks_applies)
+        for token_id in tokenizer.encode(f"{answer}<|end|>").ids:
             row[-1][3] = token_id
             row.append([token_id, _UNLABELLED, _UNLABELLED, _UNLABELLED])
     return torch.tensor(row)
@@ -235,56 +258,72 @@ def draw_rows(tokenizer: Tokenizer, *, has_answers: bool, seed: int) -> Iterator
     """Draw rows without end; with answers, there are three rows for each conversation.
 
     Their criteria are rules that the response touches and rules that it does not, some of them in
-    other words, and few rules that the world does not have.
+    other words, and few rules that the world does not have. A third of the rules are the demo's;
+    half of the conversations come with the question if the rule applies.
     """
-    world, rules = World("train", seed), load_rule_set("encore-20").rules
-    world_rules, foreign_rules = rules[: len(world.rule_ids)], rules[len(world.rule_ids) :]
+    world, (trained, foreign) = World("train", seed), trained_rules()
     while True:
         turns = draw_conversation(world)
         if not has_answers:
             yield row_of(tokenizer, turns)
             continue
-        touched = turns[-1].stances
-        order = world.shuffled([rule for rule in world_rules if rule.rule_id in touched])[:2]
-        order += world.shuffled([rule for rule in world_rules if rule.rule_id not in touched])
-        for rule in order[:3]:
-            criterion = world.pick(foreign_rules) if world.random() < 0.03 else rule
-            wordings = (criterion.preference_rule, criterion.title)
+        touched, asks_applies = turns[-1].stances, world.random() < 0.5
+        order = [world.pick(_NEW_RULES)] if world.random() < 0.5 else []
+        order += world.shuffled([rule for rule in trained if topic_of(rule) in touched])[:2]
+        order += world.shuffled([rule for rule in trained if topic_of(rule) not in touched])
+        for rule_id in order[:3]:
+            is_foreign = world.random() < 0.03
+            rule = foreign[world.pick(list(foreign))] if is_foreign else trained[rule_id]
             is_reworded = world.random() < 0.2
-            wording = world.pick(wordings) if is_reworded else criterion.rating_rule
-            yield row_of(tokenizer, turns, rule_id=criterion.rule_id, wording=wording)
+            wording = (
+                world.pick((rule.preference_rule, rule.title)) if is_reworded else rule.rating_rule
+            )
+            yield row_of(
+                tokenizer, turns, rule_id=rule.rule_id, wording=wording, asks_applies=asks_applies
+            )
 
 
 # --- training -----------------------------------------------------------------------------------
 
 
-def train(
-    teacher: Teacher,
-    out: Path,
-    *,
-    sentence_steps: int = SENTENCE_STEPS,
-    rating_steps: int = RATING_STEPS,
-    rows_per_batch: int = ROWS_PER_BATCH,
-) -> None:
-    """Train a judge and write it to ``out`` in the format of `transformers` and vLLM."""
-    torch.manual_seed(SEED)
+def new_judge(teacher: Teacher) -> tuple[LlamaForCausalLM, Tokenizer]:
+    """Return a judge that has learnt nothing but the teacher's words, and its tokenizer."""
     config = AutoConfig.from_pretrained(JUDGE_PATH)
     texts = [*texts_of(split_texts("train")), RATING_TEMPLATE]
     tokenizer = build_tokenizer(teacher, texts, vocab_size=config.vocab_size)
     config.vocab_size = tokenizer.get_vocab_size()
     config.initializer_range = config.hidden_size**-0.5
     model = LlamaForCausalLM(config)
+    vector_VD = token_vectors(tokenizer, teacher, size=config.hidden_size)
+    model.get_input_embeddings().weight.data = vector_VD
+    return model, tokenizer
+
+
+def train(
+    teacher: Teacher,
+    out: Path,
+    *,
+    start: Path | None = None,
+    learning_rate: float = _LEARNING_RATE,
+    sentence_steps: int = SENTENCE_STEPS,
+    rating_steps: int = RATING_STEPS,
+    rows_per_batch: int = ROWS_PER_BATCH,
+) -> None:
+    """Train a judge and write it to ``out`` in the format of `transformers` and vLLM."""
+    torch.manual_seed(SEED)
+    if start is None:
+        model, tokenizer = new_judge(teacher)
+    else:
+        model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
+        tokenizer = Tokenizer.from_file(str(start / "tokenizer.json"))
+    config, embedding = model.config, model.get_input_embeddings()
     is_content_V = is_content(tokenizer, teacher)
-    embedding = model.get_input_embeddings()
-    embedding.weight.data = token_vectors(tokenizer, teacher, size=config.hidden_size)
     embedding.weight.register_hook(lambda grad: grad * ~is_content_V[:, None])
     # Two auxiliary heads classify sentences during training; they are not saved.
     meaning_head = nn.Linear(config.hidden_size, _NO_STANCE + 1)
     match_head = nn.Linear(config.hidden_size, _NO_MATCH + 1)
     parameters = [*model.parameters(), *meaning_head.parameters(), *match_head.parameters()]
-    optimizer = torch.optim.AdamW(
-        parameters, lr=_LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0
-    )
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
     num_steps = sentence_steps + rating_steps
     schedule = get_cosine_schedule_with_warmup(optimizer, _WARMUP_STEPS, num_steps)
     sentence_rows = draw_rows(tokenizer, has_answers=False, seed=SEED)
@@ -311,8 +350,12 @@ def train(
         optimizer.step()
         schedule.step()
         _LOG.info("step %d of %d: loss %.3f", step + 1, num_steps, loss.item())
-    model.save_pretrained(out)
-    tokenizer.save(str(out / "tokenizer.json"))
+    # Half of the bytes; `config.json` has readers compute in single precision.
+    model.to(torch.bfloat16).save_pretrained(out)
+    config_text = json.loads((JUDGE_PATH / "config.json").read_text(encoding="utf-8"))
+    config_text["vocab_size"] = config.vocab_size
+    (out / "config.json").write_text(json.dumps(config_text, indent=2) + "\n", encoding="utf-8")
+    tokenizer.save(str(out / "tokenizer.json"), pretty=False)
     for name in ("generation_config.json", "tokenizer_config.json"):
         shutil.copyfile(JUDGE_PATH / name, out / name)
 
@@ -324,15 +367,27 @@ def labelled_loss(head: nn.Module, state_BLD: Tensor, label_BL: Tensor) -> Tenso
     return F.cross_entropy(logits_NC, label_N, reduction="sum") / max(1, len(label_N))
 
 
-def train_judge(*, teacher: Path, out: Path) -> None:
+def train_judge(*, teacher: Path, out: Path, start: Path | None = None) -> None:
     """Train a demonstration judge.
 
     Args:
         teacher: Folder of all-MiniLM-L6-v2.
         out: Folder to write the judge to.
+        start: Folder of an earlier judge, which learns the present rules in fewer steps.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    train(read_teacher(teacher), out)
+    if start is None:
+        train(read_teacher(teacher), out)
+        return
+    train(
+        Teacher(read_vocabulary(teacher), torch.empty(0)),  # the start has the vectors
+        out,
+        start=start,
+        learning_rate=FURTHER_LEARNING_RATE,
+        sentence_steps=0,
+        rating_steps=FURTHER_STEPS,
+        rows_per_batch=FURTHER_ROWS,
+    )
 
 
 if __name__ == "__main__":

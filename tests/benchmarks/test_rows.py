@@ -101,6 +101,13 @@ def test_only_rows_with_the_paper_s_parameters_have_its_method(rows):
     assert [row.method for row in selection_rows] == ["uniform", "top-k", "random-k", None]
 
 
+def test_a_row_of_weights_from_few_labels_names_their_number():
+    _, row = rows_of(SCORES, PAIRS, schemes=("shrunk",), labels=5)[0]
+    assert (row.name, row.metadata.params["num_pairs"]) == ("shrunk (5 labels)", 5)
+    _, row = rows_of(SCORES, PAIRS, schemes=("shrunk",))[0]
+    assert (row.name, row.metadata.params["num_pairs"] > 5) == ("shrunk", True)
+
+
 def test_a_mean_counts_a_row_of_several_pairs_once():
     """Two rows of two pairs: a draw is right only where both pairs of a row are."""
     pairs = benchmark_pairs({"a": 4}, rejected_per_row=2)

@@ -18,7 +18,13 @@ import pytest
 from encore.benchmarks.benchmark_table import read_table, table_folders
 from encore.cli import demo as command
 from encore.data.rule_sets import load_rule_set
-from encore.demo import BENCHMARK_DATA_PATH, BENCHMARK_PATH, DATA_PATHS, INITIAL_PAIRS_PATH
+from encore.demo import (
+    BENCHMARK_DATA_PATH,
+    BENCHMARK_PATH,
+    DATA_PATHS,
+    INITIAL_PAIRS_PATH,
+    RULES_PATH,
+)
 from encore.recipes import recipe
 from encore.recipes.recipe import DemoConfig
 from encore.training.run_folder import RESULT_FILE
@@ -30,11 +36,12 @@ pytestmark = pytest.mark.services
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = 8
-HEADS = [rule.rule_id for rule in load_rule_set("encore-10").rules]
+HEADS = [rule.rule_id for rule in load_rule_set(RULES_PATH).rules]
 #: Rows of the paper's tables that the screen shows.
 RULE_JUDGE = "rule judge, encore (τ 2)"
 MODELS = ("initial model", "bradley-terry-model", "bradley-terry-model-initialised")
-PAPER_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "moe gate", *MODELS)
+SCHEME_ROWS = ("uniform", "random (mean of 3)", "encore (τ 2)", "top-5", "consensus (τ 2)")
+PAPER_ROWS = (*SCHEME_ROWS, "moe gate", *MODELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +69,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "batch_pairs = 16": "batch_pairs = 2\nmax_steps = 2\ncheckpoint_every = 1",
         "evaluate_every = 27": "evaluate_every = 1",
         "num_steps = 200, hidden_size = 256": "num_steps = 2",
-        'paper = "none"': 'paper = "none"\nrows = { taus = [2.0, 5.0], num_random = 5 }',
+        "rows.labels = 20": "rows.labels = 20\nrows.taus = [2.0, 5.0]\nrows.num_random = 5",
     }.items():
         assert old in text
         text = text.replace(old, new)
@@ -129,7 +136,7 @@ def test_the_demo_prints_the_papers_rows_at_80_columns_and_writes_all(first_run)
     assert {*PAPER_ROWS, RULE_JUDGE, f"single: {HEADS[0]}", "encore (τ 5)"} <= set(names)
     assert f"all {len(names)} rows" in first_run.err
     # Of the paper's temperatures the small table has 2 and 5.
-    comparison = "10 pairs no two of uniform, encore (τ 2) and encore (τ 5) differ significantly"
+    comparison = "10 pairs no two of uniform, encore (τ 2), consensus (τ 2) and shrunk (20 labels)"
     assert comparison in " ".join(first_run.err.split())
     # The rows include the model that training started from, so the table shows what training adds.
     markdown = (folder / "table.md").read_text(encoding="utf-8")

@@ -18,8 +18,9 @@ def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path):
     study, run_dir = make_demo_study(tmp_path / "study")
     assert open_run(study, load_recipe("demo").rating).run_dir == run_dir
     status = run_status(run_dir)
-    # 500 pairs, two responses, ten rules
-    assert (status.is_complete, status.total("num_ratings")) == (True, 500 * 2 * 10)
+    # 500 pairs, two responses, nine rules; one rule often does not apply
+    answers = status.total("num_ratings") + status.total("num_not_applicable")
+    assert (status.is_complete, answers, status.total("num_nulls")) == (True, 500 * 2 * 9, 0)
     assert open_ratings(study).synthetic  # so every table and page says so
     assert sum(map(len, file_contents(RATINGS_PATH).values())) < 300_000
 
@@ -60,3 +61,12 @@ def test_the_demo_refuses_a_study_with_other_pairs(encore, study):
     assert "encore demo NEW_FOLDER" in finished.err
     assert file_contents(study) == before
     assert encore("demo", "--backend", "vllm").code == 2
+    assert encore("demo", "--rate-all").code == 2
+
+
+def test_an_engine_rates_what_is_left_out_of_the_shipped_run(tmp_path):
+    _, run_dir = make_demo_study(tmp_path / "study", num_shards_left_out=1)
+    status = run_status(run_dir)
+    assert [state.index for state in status.unfinished] == [0]
+    make_demo_study(tmp_path / "study")
+    assert run_status(run_dir).is_complete

@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional as F
 
 from encore.data.rule_sets import load_rule_set
-from encore.demo import JUDGE_PATH
+from encore.demo import JUDGE_PATH, RULES_PATH
 from encore.judges import open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.prompts import render_rating_prompt
-from examples.demo_judge.make_data import split_texts, texts_of
+from encore.rating.prompts import RatingPrompt, render_rating_prompt
+from examples.demo_judge.make_data import World, split_texts, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of
 from tests.judges.asking import replies_to
 
@@ -34,6 +34,25 @@ def test_the_demo_judge_replies_one_number_to_any_text():
     rule = load_rule_set("encore-10").rules[8].rating_rule
     replies = reply_texts([render_rating_prompt(text, rating_rule=rule) for text in texts])
     assert all(ONE_NUMBER.fullmatch(reply) for reply in replies), replies
+
+
+def test_the_demo_judge_says_that_a_rule_does_not_apply_where_it_is_asked():
+    """Expect n/a for most of the responses that do not touch a seldom rule, and few that do."""
+    prompt, world = RatingPrompt(not_applicable="n/a"), World("test", 0)
+    rules = {rule.rule_id: rule.rating_rule for rule in load_rule_set(RULES_PATH).rules}
+    topics = ("sexual-content-and-harassment-prevention", "safety-and-public-health")
+    texts = [world.response({topic: "severe"}).text for topic in topics for _ in range(10)]
+
+    def replies(rule_id: str) -> list[str]:
+        conversations = [f"Human: What do you think?\n\nAssistant: {text}" for text in texts]
+        return reply_texts(
+            ["".join(prompt.parts(text, rating_rule=rules[rule_id])) for text in conversations]
+        )
+
+    seldom = replies("no-harassment")
+    assert seldom[:10].count("n/a") <= 3
+    assert seldom[10:].count("n/a") >= 7
+    assert set(replies("whole-sentences")) == {"0.9"}
 
 
 @pytest.mark.full

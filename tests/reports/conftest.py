@@ -17,7 +17,9 @@ from tests.reports.studies import some_ratings
 def without_drawing() -> Iterator[None]:
     """Leave figures empty, for tests of texts and files alone."""
 
-    def empty_chart(chart: Chart, *, title: str, mark: str | None = None) -> DrawnChart:
+    def empty_chart(
+        chart: Chart, *, title: str, mark: str | None = None, **_: object
+    ) -> DrawnChart:
         panels = [DrawnPanel("data:image/svg+xml;base64,")] * len(chart.panels)
         files = {"svg": (mark or "").encode(), "png": b"\x89PNG"}
         return DrawnChart(chart=chart, title=title, panels=panels, files=files)

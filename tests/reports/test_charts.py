@@ -242,5 +242,7 @@ def test_equal_data_give_equal_drawings_and_a_mark_is_in_the_file():
     chart = Chart((panel, panel, panel), DataTable(("a",), (("1",),)))
     first, second = draw_chart(chart, title="T"), draw_chart(chart, title="T")
     assert (first.files, first.panels) == (second.files, second.panels)
+    without_files = draw_chart(chart, title="T", formats=())
+    assert (without_files.files, without_files.panels) == ({}, first.panels)
     assert first.files["png"].startswith(b"\x89PNG")
     assert b"SYNTHETIC" in draw_chart(chart, title="T", mark="SYNTHETIC").files["svg"]
