@@ -101,7 +101,7 @@ def test_enter_opens_the_first_pair_whose_ratings_and_note_are_at_hand(
             page.wait_for("1 of 60 pairs")
             card, text = (
                 f"document.querySelector('{name}').getBoundingClientRect()"
-                for name in (".ratings .card", ".sides .said")
+                for name in (".ratings .card", ".sides > div:not(.ratings) .said")
             )
             assert page.evaluate(f"{card}.right") <= width
             # Texts first: the ratings are beside them, on a phone below.
