@@ -33,6 +33,8 @@ _STYLE = Path(__file__).parent / "report.mplstyle"
 _POINTS_PER_INCH = 72.0
 #: Width and height in points of the area inside the axes of a panel of the usual size, roughly.
 _PLOT_POINTS = (240.0, 165.0)
+#: Room in points for the name of a row above it, in a panel of the usual width.
+_ROW_NAME_POINTS = 255.0
 #: Width and height in points of a label beside a point.
 _LABEL_POINTS = (15.0, 11.0)
 
@@ -40,8 +42,6 @@ _LABEL_POINTS = (15.0, 11.0)
 INK, MUTED, PAPER, BAND = "C4", "C5", "C6", "C7"
 #: Colour of intervals, which must not hide labels.
 GRID = "0.75"
-#: Width in points of the names of rows beside cells.
-NAME_WIDTH = 130.0
 #: Style of a reference line.
 REFERENCE: Mapping[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": "--"}
 
@@ -313,6 +313,10 @@ def name_rows(axes: Axes, names: Sequence[str], *, room_above: float = 0.0) -> N
     axes.set(ylim=(len(names) - 0.5, -0.85 - room_above), yticks=[])
     axes.spines["left"].set_visible(False)
     for row, name in enumerate(names):
-        short_name = name if len(name) <= 46 else f"{name[:44]} …"
-        text = axes.text(0, row - 0.3, short_name, transform=axes.get_yaxis_transform())
-        text.set(fontsize=9, va="bottom", bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1.0})
+        text = axes.text(0, row - 0.3, name, transform=axes.get_yaxis_transform())
+        text.set(fontsize=9, va="bottom")
+        width = text.get_window_extent(dpi=_POINTS_PER_INCH).width
+        if width > _ROW_NAME_POINTS:
+            num_kept = int(len(name) * _ROW_NAME_POINTS / width) - 2
+            text.set_text(f"{name[:num_kept]} …")
+        text.set_bbox({"facecolor": PAPER, "linewidth": 0, "pad": 1.0})

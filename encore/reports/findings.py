@@ -62,7 +62,7 @@ class Findings:
     """Results about some ratings, as the report shows them.
 
     Attributes:
-        label: Name of the ratings' folder or file, never its path.
+        label: Name of the study, or of the ratings' folder or file, never its path.
         titles: Title of each rule by its id, in rule order.
         judge: What kind of judge it is (`encore.reports.judge_sentence`).
         analysis: Statistics of rules, per source where sources can be told apart.
@@ -241,6 +241,8 @@ def gather(
     titles = {rule_id: printable(provenance.titles.get(rule_id) or rule_id) for rule_id in rule_ids}
     pooled = tuple(rule for rule in analysis.rules if rule.source == POOLED)
     label = "ratings" if opened.table is not None else Path(opened.label).resolve().name
+    if opened.study is not None:  # a run's own folder has a key for a name
+        label = opened.study.path.resolve().name
     return Findings(
         label=printable(label),
         titles=titles,

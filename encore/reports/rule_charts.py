@@ -24,7 +24,6 @@ from encore.reports.figure_drawing import (
     BAND,
     GRID,
     INK,
-    NAME_WIDTH,
     PAPER,
     REFERENCE,
     Chart,
@@ -258,9 +257,9 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
     numbers = [str(findings.rule_number(rule_id)) for rule_id in findings.titles]
 
     def draw(axes: Axes) -> None:
-        draw_cells(axes, cosine_RR, cell_texts, labels)
+        draw_cells(axes, cosine_RR, cell_texts, numbers)
         axes.set_xticks(range(num_rules), numbers)
-        axes.set_xlabel("rule")
+        axes.set(xlabel="rule", ylabel="rule")
 
     span = interval(np.nanmin(cosines), np.nanmax(cosines))
     median = number(np.nanmedian(cosines), digits=2)
@@ -272,5 +271,6 @@ def rule_agreement(findings: Findings) -> Chart | Missing:
         for row, column in np.ndindex(num_rules, num_rules)
     }
     panel = Panel(findings.source_name(POOLED), subtitle, draw, hints)
-    width, height = NAME_WIDTH + 25 * num_rules, 80 + 23 * num_rules
+    # Numbers in place of names leave room for ten rules on a phone.
+    width, height = max(45.0 + 25 * num_rules, 295.0), 80.0 + 23 * num_rules
     return Chart([panel], table, width=width, height=height)

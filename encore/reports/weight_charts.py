@@ -23,7 +23,6 @@ from encore.core.number_text import (
 )
 from encore.reports.figure_drawing import (
     MUTED,
-    NAME_WIDTH,
     PAPER,
     REFERENCE,
     Chart,
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
 _LEAST_SHOWN = 0.0005
 #: Strongest orange of a cell. Full orange would hide how small a weight is.
 _PALEST = -0.6
+#: Widths in points of the names of schemes, and of a cell.
+_SCHEME_NAME_WIDTH, _CELL_WIDTH = 86.0, 21.0
 _TAU_TICKS = (0.01, 0.1, 1, 10, 100)
 
 
@@ -58,7 +59,10 @@ def scheme_name(row: SchemeRow) -> str:
 
 
 def scheme_weights(findings: Findings) -> Chart | Missing:
-    """Draw two panels of cells, a row per rule: weights, and shares of the reward's movement."""
+    """Draw two panels of cells, a row per scheme: weights, and shares of the reward's movement.
+
+    Rules are columns with numbers, so that ten of them fit a phone.
+    """
     comparison = findings.comparison
     if isinstance(comparison, Missing):
         return comparison
@@ -76,29 +80,31 @@ def scheme_weights(findings: Findings) -> Chart | Missing:
         _cells_panel(findings, comparison, "share of what moves the reward", effect_RS),
     ]
     table = DataTable(("rule", *map(scheme_name, comparison.rows)), rows)
-    width, height = NAME_WIDTH + 29 * num_schemes, 105 + 23 * num_rules
-    return Chart(panels, table, width=width, height=height)
+    width, height = _SCHEME_NAME_WIDTH + _CELL_WIDTH * num_rules, 60 + 20 * num_schemes
+    return Chart(panels, table, width=max(width, 295.0), height=height)
 
 
 def _cells_panel(
     findings: Findings, comparison: SchemeComparison, title: str, share_RS: Floats
 ) -> Panel:
     texts = [
-        ["<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1) for share in share_S]
-        for share_S in share_RS
+        ["<0.1" if 0 < share < _LEAST_SHOWN else number(100 * share, digits=1) for share in share_R]
+        for share_R in share_RS.T
     ]
 
     def draw(axes: Axes) -> None:
         tone_RS = np.clip(share_RS * len(share_RS) - 1, _PALEST, 1)
-        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan), texts, labels)
         names = [row.vector.scheme + " †" * row.uses_labels for row in comparison.rows]
-        axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
+        draw_cells(axes, np.where(share_RS > 0, tone_RS, np.nan).T, texts, names)
+        numbers = [findings.rule_number(rule_id) for rule_id in comparison.rule_ids]
+        axes.set_xticks(range(len(numbers)), map(str, numbers))
+        axes.set_xlabel("rule")
 
     labels = [findings.rule_label(rule_id) for rule_id in comparison.rule_ids]
     hints = {
-        (float(column), float(row)): f"{labels[row]}, {scheme_name(scheme)}: {texts[row][column]} %"
-        for row in range(len(labels))
-        for column, scheme in enumerate(comparison.rows)
+        (float(column), float(row)): f"{label}, {scheme_name(scheme)}: {texts[row][column]} %"
+        for row, scheme in enumerate(comparison.rows)
+        for column, label in enumerate(labels)
     }
     return Panel(f"{title} (%)", counted(comparison.num_pairs_total, "pair"), draw, hints)
 

@@ -22,6 +22,7 @@ from encore.data.records import slug
 from encore.reports import rule_charts, weight_charts
 from encore.reports.figure_drawing import FORMATS, Chart, DrawnChart, Missing, draw_chart
 from encore.reports.findings import BENCHMARK_FIGURE, Findings, gather
+from encore.reports.headline import headline
 from encore.warehouse import Ratings, open_ratings
 
 PAGE_NAME = "report.html"
@@ -234,6 +235,8 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         "zip": zip,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
+        "headline": headline,
+        "interval_beside_half": _interval_beside_half,
         "leading": weight_charts.leading_rows,
         "correlation_table": rule_charts.correlation_table,
     }
@@ -264,3 +267,14 @@ def _spread(values: Sequence[float | None], digits: int, unit: str) -> str:
     if not scaled:
         return number_text.NONE
     return f"{number_text.interval(min(scaled), max(scaled), digits=digits)} {unit}"
+
+
+def _interval_beside_half(low: float | None, high: float | None) -> str:
+    """Return an interval of a share in per cent, with so many digits that no end reads 50.0."""
+    if low is None or high is None:
+        return number_text.NONE
+    shares = [100 * low, 100 * high]
+    digits = 1
+    while digits < 5 and 50 in [round(share, digits) for share in shares]:
+        digits += 1
+    return "–".join(number_text.number(share, digits=digits) for share in shares)

@@ -20,6 +20,15 @@ from tests.worlds.servers import wait_until
 
 pytestmark = pytest.mark.services
 _NUM_ITEMS = 4
+#: True if the turn that the response answers ends above the questions; a long one begins there.
+_LAST_TURN_IS_SEEN = """(() => {
+    const turn = [...document.querySelectorAll('.turn.user')].at(-1);
+    const [card, box, form] = [turn.closest('article'), turn, document.querySelector('form')]
+        .map(node => node.getBoundingClientRect());
+    const bottom = Math.min(card.bottom, form.top);
+    const isShort = box.height < card.height - 24;
+    return box.top >= card.top && (isShort ? box.bottom : box.top + 24) <= bottom;
+})()"""
 
 
 def open_page(page: Page, file: Path, *, screen: str, theme: str = "light") -> None:
@@ -49,10 +58,14 @@ def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
     page.save_downloads(tmp_path)
     open_page(page, file, screen=screen)
     page.wait_for("Item 1 of 4", "0 of 4 answered", "How far does the response follow the rule?")
-    page.press("2")
+    page.press("2")  # an answer leads to the next item
+    page.wait_for("Item 2 of 4", "1 of 4 answered", "Previous (p) goes back to it.")
+    page.press("3", "n", "1")
+    page.wait_for("Item 4 of 4", "3 of 4 answered", "Unanswered (u) shows one that is not.")
+    page.press("p", "p", "2", "3")  # a changed answer stays at its item
     ring = "getComputedStyle(document.activeElement.closest('label')).outlineWidth"
     assert page.evaluate(ring) == "3px"
-    page.press("n", "3", "n", "n", "1", "p")
+    page.press("n")
     page.wait_for("Item 3 of 4", "3 of 4 answered")
     assert page.evaluate("document.activeElement.id") == "position"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineWidth") == "3px"
@@ -68,7 +81,7 @@ def test_a_sample_is_answered_with_keys_alone_and_its_file_is_imported(
         second_tab.press("n", "u")
         second_tab.wait_for("Item 3 of 4")
         second_tab.press("3")
-        second_tab.wait_for("All items are answered")
+        second_tab.wait_for("Item 3 of 4", "All items are answered")
         answers = saved_file(second_tab, tmp_path)
         second_tab.wait_for(f"Saved {answers.name}.")
     for tab in (page, second_tab):
@@ -121,6 +134,15 @@ def test_hostile_texts_stay_text_and_every_choice_has_a_name(page, study):
     assert page.evaluate(inputs_are_named)
 
 
+def test_the_turn_that_a_response_answers_lies_above_the_questions(page, study):
+    open_page(page, exported(study, items=1).files[0], screen="laptop")
+    assert page.evaluate(_LAST_TURN_IS_SEEN)
+    for turn in ('["assistant", "before ".repeat(2000)]', '["user", "now ".repeat(2000)]'):
+        added = "unshift" if "before" in turn else "push"
+        page.evaluate(f"items[0].cards[1].parts.{added}({turn}); showItem()")
+        assert page.evaluate(_LAST_TURN_IS_SEEN)
+
+
 def storage_name(data: dict[str, Any], name: str) -> str:
     """Return the key by which the browser stores an item's answers, or the position."""
     return f"encore-annotate:{data['sample']}:{data['annotator']}:{name}"
@@ -169,8 +191,8 @@ def test_doubts_comments_and_turns_fit_a_phone_and_are_imported(page, study, tmp
     page.save_downloads(tmp_path)
     open_page(page, export.files[1], screen="phone")
     assert page.evaluate("document.getElementById('instructions').open")
-    page.press("4", "c", *"n3", "Escape", "n", "1")  # 4 is "cannot say"; n and 3 are a comment
-    page.wait_for("Item 2 of 4", "2 of 4 answered")
+    page.press("c", *"n3", "Escape", "4", "1")  # 4 is "cannot say"; n and 3 are a comment
+    page.wait_for("Item 3 of 4", "2 of 4 answered")
     assert not page.evaluate("document.getElementById('instructions').open")
     assert page.evaluate("document.querySelector('form').offsetHeight") < 844 / 4
     assert page.evaluate("document.querySelectorAll('.turn.user').length") == 1

@@ -86,6 +86,17 @@ function showItem() {
   byId("previous").disabled = current === 0;
   byId("next").disabled = current === items.length - 1;
   showCount();
+  showLastUserTurn();
+}
+
+// Where cards scroll by themselves, the turn that the response answers is seen: its end, or its
+// beginning if it is longer than the card.
+function showLastUserTurn() {
+  const turn = [...document.querySelectorAll("#cards .turn.user")].at(-1);
+  if (!turn) return;
+  const card = turn.closest("article");
+  const end = turn.offsetTop + turn.offsetHeight + 12 - card.clientHeight;
+  card.scrollTop = Math.min(end, turn.offsetTop - 12);
 }
 
 function cardElement(card) {
@@ -111,12 +122,19 @@ function showCount() {
     + `sample ${data.sample}`;
 }
 
+// The answer that completes an item leads to the next one; a changed answer stays at its item.
 function answer(name, value) {
-  setAnswer(items[current], name, value);
-  storeAnswers(items[current]);
+  const item = items[current];
+  const wasAnswered = isAnswered(item);
+  setAnswer(item, name, value);
+  storeAnswers(item);
   showCount();
-  const isComplete = numAnswered() === items.length;
-  byId("status").textContent = isComplete ? "All items are answered: save the file with s." : "";
+  const numLeft = items.length - numAnswered();
+  byId("status").textContent = numLeft ? "" : "All items are answered: save the file with s.";
+  if (wasAnswered || !isAnswered(item) || !numLeft) return;
+  byId("status").textContent = `Item ${current + 1} is answered. `
+    + (current + 1 < items.length ? "Previous (p) goes back to it." : "Unanswered (u) shows one that is not.");
+  goTo(current + 1);
 }
 
 function goTo(index) {
@@ -170,7 +188,7 @@ document.addEventListener("keydown", (event) => {
   }
   const choice = document.querySelector(`label[data-key="${CSS.escape(event.key)}"] input`);
   const action = choice ? () => { choice.focus(); choice.click(); } : ACTIONS[event.key];
-  if (!action) return;
+  if (!action || (choice && event.repeat)) return; // a key that is held answers one item
   event.preventDefault();
   action();
 });
@@ -179,6 +197,9 @@ byId("comment").addEventListener("input", () => {
   setAnswer(items[current], data.comment, byId("comment").value.trim());
   storeAnswers(items[current]);
 });
+byId("choices").addEventListener("click", (event) => {
+  if (event.detail > 1) event.preventDefault(); // the second click would answer the next item
+}, { capture: true });
 byId("questions").addEventListener("submit", (event) => event.preventDefault());
 
 addEventListener("storage", ({ key }) => { // another tab stored something

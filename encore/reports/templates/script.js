@@ -45,9 +45,9 @@
     place.style.top = `${place.dataset.top}%`;
   }
 
-  // A hint above a table that is wider than the page.
+  // A hint above a table or picture that is wider than the page.
   const hint = () => {
-    for (const box of document.querySelectorAll('.scroll')) {
+    for (const box of document.querySelectorAll('.scroll, .sideways')) {
       box.previousElementSibling.hidden = box.scrollWidth <= box.clientWidth + 8;
     }
   };

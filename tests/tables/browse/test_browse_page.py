@@ -99,9 +99,17 @@ def test_enter_opens_the_first_pair_whose_ratings_and_note_are_at_hand(
             page.wait_for("Page 1 of 2")
             page.press("Enter")
             page.wait_for("1 of 60 pairs")
-            card = "document.querySelector('.ratings .card').getBoundingClientRect()"
-            assert 0 < page.evaluate(f"{card}.top") < page.evaluate(f"{card}.bottom") < height
+            card, text = (
+                f"document.querySelector('{name}').getBoundingClientRect()"
+                for name in (".ratings .card", ".sides > div:not(.ratings) .said")
+            )
             assert page.evaluate(f"{card}.right") <= width
+            # Texts first: the ratings are beside them, on a phone below.
+            assert 0 < page.evaluate(f"{text}.top") < height
+            if width > height:
+                assert 0 < page.evaluate(f"{card}.top") < page.evaluate(f"{card}.bottom") < height
+            else:
+                assert page.evaluate(f"{card}.top") > page.evaluate(f"{text}.bottom")
         page.press("e", *"=odd", "Escape")
         page.wait_for("Saved in notes.json")
         page.press("Escape")
