@@ -44,9 +44,9 @@ def test_every_command_prints_the_lines_of_the_page_in_their_order(encore, tmp_p
     assert len(calls) >= 10
 
 
-def test_the_pictures_of_the_terminal_are_small_and_name_no_folder_of_a_machine():
+def test_the_drawn_pictures_are_small_and_name_no_folder_of_a_machine():
     pictures = [*DOCS.glob("pictures/*.svg")]
-    assert {path.stem for path in pictures} == {"demo", "analyze", "show", "compare"}
+    assert {path.stem for path in pictures} == {"demo", "analyze", "show", "compare", "judge-alone"}
     for path in pictures:
         text = path.read_text(encoding="utf-8")
         assert len(text) < 60_000
