@@ -32,11 +32,11 @@ pytestmark = pytest.mark.services
 ENDINGS = {
     "": (
         *("demo study", "rules merge mine=pool.csv --output merged.toml", "doctor", "paper"),
-        *("rules lint encore-10", "ingest other mine=pairs.jsonl", "show study 004de209"),
+        *("rules lint encore-10", "ingest other mine=pairs.jsonl", "show study 00451bea"),
         *("status study", "analyze study", "weights study", "paper study", "report study"),
         *("annotate export study", "labels study labels.csv", "sql study 'from rules'"),
         *("publish study --out study.duckdb", "plan train study --backbone MODEL"),
-        "check study --floor 0.01",
+        "check study --rule 1 --floor 0.01",
     ),
     "train": (
         *("demo --full full", "train study --backbone MODEL", "gate study --model MODEL"),
