@@ -18,6 +18,7 @@ from tests.worlds.studies import numbered_pairs, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: Longer, nobody reads it.
 MAX_LINES = 150
 
 
@@ -96,4 +97,5 @@ def test_the_block_with_a_judge_over_http_runs_with_a_llama_server(folder):
     with llama_server(folder) as address:
         for line in block_with("--base-url"):
             changed = line.replace("http://127.0.0.1:8080/v1", address)
-            run_line(changed.replace("my-judge", "smollm2"), folder)
+            printed = run_line(changed.replace("my-judge", "smollm2"), folder)
+    assert "Which rules to trust" in printed
