@@ -47,17 +47,17 @@ def rate(
     """
     from encore.data.study import open_study
     from encore.rating.batch_files import BatchJudge, write_requests
-    from encore.rating.rating_run import check_config, open_run, rate_run
+    from encore.rating.rating_run import open_run, rate_run
 
     _refuse_combinations(config, how, batch, check)
+    second = check.second_run(config)
     opened = open_study(study)
     is_in_files = batch.batch_file or batch.batch_results
     judge = BatchJudge(config.judge, how) if is_in_files else None
     with terminal_reporter() as reporter:
         run = open_run(opened, config, how, judge=judge)
         checked = None
-        if check.check is not None:
-            second = check_config(config, check.check)
+        if second is not None:
             check_run = open_run(opened, second, how, judge=run.judge)
             if not check_run.run_dir.exists():  # a judge that cannot answer is refused now
                 check_run.judge.check(check_run.rater.decoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from encore.analysis.answer_options import DEFAULT_TAU
-from encore.core.config import StageConfig, keyed_defaults, option
+from encore.core.config import StageConfig, keyed_defaults, option, part_of
 from encore.core.errors import InputError
 from encore.judges.judge_options import Decode, JudgeConfig
 from encore.judges.server_options import ServerOptions, http_option
@@ -162,6 +163,24 @@ class RatingConfig(StageConfig):
         return self.labels + more
 
     @property
+    def labels_in_prompt(self) -> tuple[str, ...]:
+        """Return the labels that a prompt names, lowest first; empty if its own words hold."""
+        is_predicate = self.question_kind == "predicate"
+        return () if is_predicate else labels_in_prompt(self.decode, self.scale)
+
+    @property
+    def thinking_marks(self) -> tuple[str, str] | None:
+        """Return the marks around the judge's thinking, e.g. ``<think>`` and ``</think>``.
+
+        None if its thinking is not looked for.
+        """
+        if self.strip_thinking is None and self.think_tokens is None:
+            return None
+        name = self.strip_thinking or "think"
+        first, comma, second = name.partition(",")
+        return (first, second) if comma else (f"<{name}>", f"</{name}>")
+
+    @property
     def not_applicable(self) -> str | None:
         """Return the answer for a rule that does not apply; None if the judge has none."""
         return NOT_APPLICABLE[self.decode] if self.ask_applies else None
@@ -307,6 +326,18 @@ class CheckConfig(StageConfig):
     check: int | None = option(None, ge=2, metavar="RESPONSES")
     """For --layout all-rules: then ask for one rule a call, in the paper's layout, for so many
     responses, as a run beside this one. `encore analyze` compares the two."""
+
+    def second_run(self, config: RatingConfig) -> RatingConfig | None:
+        """Return the options of the run that asks for one rule a call; None without the check.
+
+        Args:
+            config: Options of the run that asks for all rules at once.
+        """
+        if self.check is None:
+            return None
+        # The plan's first pairs are a fair sample.
+        num_pairs = min((self.check + 1) // 2, config.limit or sys.maxsize)
+        return part_of(config, RatingConfig, layout="paper", order_seed=0, limit=num_pairs)
 
 
 class LimitOptions(PricesConfig):

@@ -7,7 +7,6 @@ on a GPU one shard is rendered and tokenised, or parsed and written, while anoth
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from encore.core.config import part_of
 from encore.core.errors import InputError
 from encore.core.files import check_writable
 from encore.core.number_text import counted
@@ -46,18 +44,12 @@ from encore.rating.earlier_ratings import EarlierRatings, earlier_ratings
 from encore.rating.null_watch import NullWatch
 from encore.rating.prompts import PromptMaker, RatingPrompt
 from encore.rating.rating_cost import Comparison, compare_with_plan
-from encore.rating.rating_options import (
-    EngineOptions,
-    RatingConfig,
-    RatingRunOptions,
-    labels_in_prompt,
-)
-from encore.rating.replies import PARSER_VERSION, thinking_marks_of
+from encore.rating.rating_identity import rating_identity
+from encore.rating.rating_options import EngineOptions, RatingConfig, RatingRunOptions
 from encore.rating.reply_journal import ReplyJournal
-from encore.rating.shard_plan import default_shard_size, identity_begun
 from encore.rating.shard_rating import ShardRater
 from encore.rating.spending import SpendingLimit, spending_limit
-from encore.runs.identity import run_identity, run_key_of
+from encore.runs.identity import run_key_of
 from encore.runs.manifest import Shard
 from encore.runs.shard_files import ShardTable, inspect_shards, journal_path, state_of_shard
 from encore.runs.shard_listing import ShardListing
@@ -67,8 +59,6 @@ from encore.runs.worker import Job, ReportRows, RunReport, work_through
 #: Shards in work at once on a GPU. An engine on the CPU takes all cores and waits for its slowest
 #: one, so there it is one shard at a time: two were a tenth slower on 2 cores.
 NUM_WORKERS = 2
-#: Order of a plan's pairs (`encore.data.pairs.planned_pairs`), which is part of a run's identity.
-PLAN_ORDER = "pair_id"
 #: Largest number of tokens of a further score in a reply, with its key.
 _SCORE_TOKENS = 16
 
@@ -279,18 +269,6 @@ def rate(
     return rate_run(run, reporter=reporter)
 
 
-def check_config(config: RatingConfig, num_responses: int) -> RatingConfig:
-    """Return the options of the run that asks for one rule a call, beside one for all rules.
-
-    Args:
-        config: Options of the run that asks for all rules at once.
-        num_responses: Number of responses to ask again: those of the plan's first pairs, which are
-            a fair sample.
-    """
-    num_pairs = min((num_responses + 1) // 2, config.limit or sys.maxsize)
-    return part_of(config, RatingConfig, layout="paper", order_seed=0, limit=num_pairs)
-
-
 def rate_run(run: RatingRun, *, reporter: Reporter, keeps_judge: bool = False) -> RatingResult:
     """Rate the shards of an opened run that are not done, and release the judge.
 
@@ -388,9 +366,9 @@ def run_over(
     rater = rater_of(config, judge, how, rule_set=rule_set, responses=responses)
     if not judge.is_remote:  # a server is asked when there is something to rate
         judge.check(rater.decoding)
-    identity = _identity(rater, data_sha256=data_sha256, num_pairs=pairs.num_rows)
-    if config.shard_size is None:
-        identity = identity_begun(folder, identity, kind=kind)
+    identity = rating_identity(
+        rater, data_sha256=data_sha256, num_pairs=pairs.num_rows, folder=folder, kind=kind
+    )
     manifest = kind(
         run_key=run_key_of(identity),
         identity=identity,
@@ -423,12 +401,11 @@ def rater_of(
     """
     context = judge.identity.max_model_len
     num_scores = len(rule_set.rules) if config.layout == "all-rules" else None
-    has_marks = config.strip_thinking is not None or config.think_tokens is not None
     decoding = Decoding(
         kind=config.decode,
         max_reply_tokens=config.max_reply_tokens + _SCORE_TOKENS * ((num_scores or 1) - 1),
         labels=config.answer_labels,
-        thinking_marks=thinking_marks_of(config.strip_thinking or "think") if has_marks else None,
+        thinking_marks=config.thinking_marks,
         num_scores=num_scores,
         questions=config.question_kind,
         think_tokens=config.think_tokens,
@@ -463,37 +440,9 @@ def rater_of(
 def _template_of(config: RatingConfig) -> RatingPrompt:
     """Return the layout of a run's prompts: of questions for a decision model, or of texts."""
     form = RatingPrompt if config.question_kind is None else DecisionPrompt
-    is_predicate = config.question_kind == "predicate"
     return form(
         layout=config.layout,
-        labels=() if is_predicate else labels_in_prompt(config.decode, config.scale),
+        labels=config.labels_in_prompt,
         order_seed=config.order_seed,
         not_applicable=config.not_applicable,
-    )
-
-
-def _identity(rater: ShardRater, *, data_sha256: str, num_pairs: int) -> dict[str, Any]:
-    """Return the identity of a run, whose hash is its key."""
-    config, prompts, questions = rater.config, rater.prompts, None
-    if isinstance(prompts.template, DecisionPrompt):
-        rules = prompts.rule_set.rules
-        questions = prompts.template.facts(
-            rules, levels=rater.decoding.labels, per_request=prompts.rules_per_request
-        )
-    shard_size = config.shard_size or default_shard_size(
-        rater.judge, prompts_per_pair=prompts.num_prompts_per_pair
-    )
-    return run_identity(
-        config,
-        kind=RatingConfig,
-        order=PLAN_ORDER,
-        num_pairs=num_pairs,
-        shard_size=shard_size,
-        judge=dataclasses.asdict(rater.judge.identity),
-        prompt_sha256=prompts.template.digest,
-        rules_sha256=prompts.rule_set.digest,
-        data_sha256=data_sha256,
-        parser=PARSER_VERSION,
-        questions=questions,
-        responses=None if prompts.responses == RESPONSES else list(prompts.responses),
     )

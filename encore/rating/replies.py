@@ -89,15 +89,6 @@ class Answer:
     reply_entropy: float | None = None
 
 
-def thinking_marks_of(name: str) -> tuple[str, str]:
-    """Return the marks around a judge's thinking, e.g. ``<think>`` and ``</think>`` for ``think``.
-
-    A comma separates two marks of another form, e.g. ``[THINK],[/THINK]``.
-    """
-    first, comma, second = name.partition(",")
-    return (first, second) if comma else (f"<{name}>", f"</{name}>")
-
-
 def text_of_answer(reply: Reply, decoding: Decoding) -> str | None:
     """Return a reply without the judge's thinking; None if reply or thinking is cut off.
 

@@ -25,13 +25,14 @@ from encore.rating.batch_files import BatchJudge
 from encore.rating.null_watch import NoRatingsError
 from encore.rating.prompts import render_conversation
 from encore.rating.rating_options import (
+    CheckConfig,
     PlanRateConfig,
     RatingConfig,
     RatingRunOptions,
     ReplyOptions,
 )
 from encore.rating.rating_plan import LayoutCost, plan_rating
-from encore.rating.rating_run import RatingRun, check_config, open_run, rate_run
+from encore.rating.rating_run import RatingRun, open_run, rate_run
 from encore.runs.shard_files import journal_path
 from encore.runs.worker import RunReport
 from encore.tables.pair_details import pair_in_run
@@ -289,7 +290,7 @@ def test_a_calibration_measures_the_tokens(study, server):
 
 
 def test_the_check_asks_one_question_a_request(study, server):
-    second = check_config(config(scale="0,1,2"), 5)
+    second = CheckConfig(check=5).second_run(config(scale="0,1,2"))
     assert (second.layout, second.limit, second.labels) == ("paper", 3, ("0", "1", "2"))
     run = open_run(study, second, RatingRunOptions(base_url=server.base_url))
     report_of(run)

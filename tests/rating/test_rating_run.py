@@ -221,8 +221,8 @@ CONFIGS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 }
 CODE: dict[str, list[tuple[str, object]]] = {
     "prompt_sha256": [("prompts._CRITERION", "{rule}"), ("prompts._SPEAKER", SPEAKERS)],
-    "parser": [("rating_run.PARSER_VERSION", 2)],
-    "plan.order": [("rating_run.PLAN_ORDER", "source, pair_id")],
+    "parser": [("rating_identity.PARSER_VERSION", 2)],
+    "plan.order": [("rating_identity._PLAN_ORDER", "source, pair_id")],
 }
 
 

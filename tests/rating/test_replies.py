@@ -7,13 +7,9 @@ import math
 import pytest
 
 from encore.judges.base import Decoding, Reply, Usage
-from encore.rating.replies import (
-    parse_reply,
-    read_reply,
-    scale_values,
-    thinking_marks_of,
-    thinking_tokens,
-)
+from encore.judges.judge_options import JudgeConfig
+from encore.rating.rating_options import RatingConfig
+from encore.rating.replies import parse_reply, read_reply, scale_values, thinking_tokens
 
 RATINGS = {
     "0.8": 0.8,
@@ -134,7 +130,8 @@ def test_a_reply_that_its_limit_cut_off_is_null_whatever_it_holds(decoding):
     [("think", ("<think>", "</think>")), ("[THINK],[/THINK]", ("[THINK]", "[/THINK]"))],
 )
 def test_marks_have_a_name_or_are_given(name, marks):
-    assert thinking_marks_of(name) == marks
+    config = RatingConfig(judge=JudgeConfig(model="judge"), strip_thinking=name)
+    assert config.thinking_marks == marks
 
 
 def test_tokens_of_thinking_are_those_of_the_server_or_a_share_of_the_characters():
