@@ -197,26 +197,38 @@ def test_a_small_benchmark(golden_study):
     assert [row["row"] for row in rows] == [row["name"] for row in answer["rows"]]
 
 
-def columns_of(golden_study: GoldenStudy, name: str) -> dict[str, str]:
-    """Return DuckDB's type of each column of a table or view."""
-    query = f"select column_name, column_type from (describe from {name})"  # noqa: S608
-    rows = encore("sql", golden_study.folder, query, "--json").json
-    return {row["column_name"]: row["column_type"] for row in rows}
+def columns_of(golden_study: GoldenStudy, tables: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return DuckDB's type of each column by table, in one query.
+
+    Args:
+        tables: What stands after FROM for each table, view or call, by the name of it.
+    """
+    parts = [
+        f"select '{name}' as name, column_name, column_type from (describe from {table})"  # noqa: S608
+        for name, table in tables.items()
+    ]
+    query = " union all ".join(parts)
+    types: dict[str, dict[str, str]] = {name: {} for name in tables}
+    for row in encore("sql", golden_study.folder, query, "--json").json:
+        types[row["name"]][row["column_name"]] = row["column_type"]
+    return types
 
 
 def test_tables_queries_and_columns_of_sql(golden_study):
     """Compare every table, view and macro of a study with the types of its columns."""
     listed = encore("sql", golden_study.folder, "--list", "--json").json
-    types = {}
+    types = columns_of(golden_study, {table["name"]: table["name"] for table in listed["tables"]})
     for table in listed["tables"]:
-        types[table["name"]] = columns_of(golden_study, table["name"])
         assert list(types[table["name"]]) == [column["name"] for column in table["columns"]]
-    queries = {}
+    calls, kinds = {}, {}
     for query in listed["queries"]:
         name = query["call"].replace("tau", "2") if query["call"] else query["name"]
         if query["kind"] == "function":
             name = f"(select unnest({name}) from (select 1 as wins, 1 as ties, 1 as losses))"  # noqa: S608
-        queries[query["name"]] = columns_of(golden_study, name) | {"kind": query["kind"]}
+        calls[query["name"]], kinds[query["name"]] = name, {"kind": query["kind"]}
+    queries = {
+        name: columns | kinds[name] for name, columns in columns_of(golden_study, calls).items()
+    }
     check_golden("sql-tables", {"types": types, "queries": queries})
 
 
