@@ -64,8 +64,7 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
                 percent(row.agreement.low),
                 row.num_untied_pairs,
                 percent(row.tie_rate),
-                "pass" if row.outcome == "above" else row.outcome,
-                f"{row.num_more_pairs:,}" if row.num_more_pairs else "",
+                *_outcome_cells(row.outcome, row.num_more_pairs),
             )
             for row in check.rules
         ]
@@ -89,8 +88,7 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
                 row.num_pairs,
                 row.num_better_pairs,
                 row.num_worse_pairs,
-                "pass" if row.outcome == "above" else row.outcome,
-                f"{row.num_more_pairs:,}" if row.num_more_pairs else "",
+                *_outcome_cells(row.outcome, row.num_more_pairs),
             )
             for row in check.drift
         ]
@@ -100,6 +98,12 @@ def _tables(check: StudyCheck) -> Iterator[Renderable]:
         columns = ("rule", "Δ", "at least", "pairs", "better", "worse", "margin", "more pairs")
         yield compact_table(columns, changes, title=title)
         yield f"{_drift_sentence(check)}\n"
+
+
+def _outcome_cells(outcome: str, num_more_pairs: int | None) -> tuple[str, str]:
+    """Return the cells on a rule's outcome and on the pairs that would decide it."""
+    more_pairs = f"{num_more_pairs:,}" if num_more_pairs else ""
+    return "pass" if outcome == "above" else outcome, more_pairs
 
 
 def _drift_sentence(check: StudyCheck) -> str:

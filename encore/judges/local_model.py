@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from encore.core.chat_tokenizer import FROZEN_DATE, load_tokenizer
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFiles, ModelFinder, local_path
+from encore.core.number_formats import is_imitated
 from encore.judges.base import (
     Decoding,
     JudgeIdentity,
@@ -23,7 +24,6 @@ from encore.judges.base import (
     ignore_reply,
 )
 from encore.judges.judge_options import JudgeConfig
-from encore.judges.number_formats import is_imitated
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from encore.core.doctor import Finding, hub_finding, package_findings
+from encore.core import number_formats
+from encore.core.doctor import Finding, hub_finding, machine_findings, package_findings
 from tests.golden.command_line import encore
 
 REQUIREMENTS = (
@@ -60,6 +61,22 @@ def test_a_hub_that_does_not_answer_is_a_warning_with_advice():
     assert finding.verdict == "warn"
     assert "local path" in finding.next_step
     assert hub_finding(environ | {"HF_HUB_OFFLINE": "1"}).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("features", "verdict", "text"),
+    [("avx2", "warn", "float32"), ("avx512_bf16", "ok", ""), ("amx_bf16 avx2", "ok", "")],
+)
+def test_a_processor_that_only_imitates_bfloat16_is_named(
+    tmp_path, monkeypatch, features, verdict, text
+):
+    (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags\t\t: fpu {features}\n")
+    monkeypatch.setattr(number_formats, "_PROCESSOR", tmp_path / "cpuinfo")
+    monkeypatch.setattr(number_formats, "installed_version", lambda _: "2.13.0+cpu")
+    findings = machine_findings({"HF_HUB_OFFLINE": "1"}, has_gpu_engine=False)
+    [finding] = [finding for finding in findings if finding.check == "processor"]
+    assert finding.verdict == verdict
+    assert text in finding.next_step
 
 
 def test_the_command_prints_what_is_not_ok_and_fails_for_what_is_broken(monkeypatch, tmp_path):

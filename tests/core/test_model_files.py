@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from encore.core import number_formats
 from encore.core.errors import JudgeUnavailableError
 from encore.core.model_files import ModelFinder
-from encore.judges import BACKENDS, number_formats, open_judge
+from encore.judges import BACKENDS, open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.local_model import LocalJudge
