@@ -40,6 +40,12 @@ from tests.worlds.ratings import rated_pairs, statistics_of_margins, table_of_pa
 FULL = pytest.mark.full
 
 
+def few_or_all_tie_rates(num_studies: int, num_full: int) -> list[Any]:
+    """Return numbers of studies with shares of ties: one share of few, and all three in full."""
+    full = [pytest.param(num_full, rate, marks=FULL) for rate in (0, 0.5, 0.9)]
+    return [(num_studies, 0.5), *full]
+
+
 def statistics_of(pairs: PairRatings) -> SourceStatistics:
     """Return the counts that verdicts need, without a query."""
     statistics = statistics_of_margins(pairs.margin_PR)
@@ -72,10 +78,9 @@ def false_share(rng: np.random.Generator, *, num_studies: int, **study: Any) -> 
 # --- false verdicts -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tie_rate", [0, 0.5, 0.9])
 @pytest.mark.parametrize("num_rules", [10, 20])
 @pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize("num_studies", [60, pytest.param(3000, marks=FULL)])
+@pytest.mark.parametrize(("num_studies", "tie_rate"), few_or_all_tie_rates(60, 3000))
 def test_meaningless_labels_give_a_false_verdict_in_one_study_in_twenty(
     design, num_rules, tie_rate, num_studies
 ):
@@ -103,10 +108,9 @@ def test_pairs_of_one_prompt_are_not_taken_as_independent():
     assert num_false >= 14  # without prompts: 35 % and more
 
 
-@pytest.mark.parametrize("tie_rate", [0, 0.5, 0.9])
 @pytest.mark.parametrize("is_best_against_rest", [False, True])
 @pytest.mark.parametrize("sizes", ["one prompt of 16", "eight of 8", "2 to 8"])
-@pytest.mark.parametrize("num_studies", [60, pytest.param(1000, marks=FULL)])
+@pytest.mark.parametrize(("num_studies", "tie_rate"), few_or_all_tie_rates(60, 1000))
 def test_prompts_of_different_sizes_give_no_more_false_verdicts(
     sizes, is_best_against_rest, tie_rate, num_studies
 ):
