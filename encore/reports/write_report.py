@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -232,6 +233,7 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
     environment.filters |= {
         **dict(getmembers(number_text, isfunction)),
         "slug": slug,
+        "with_code": _with_code,
         "zip": zip,
         "spread": _spread,
         "scheme_name": weight_charts.scheme_name,
@@ -258,6 +260,13 @@ def render_page(findings: Findings, drawn: Drawn) -> str:
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
     )
+
+
+def _with_code(text: str) -> str:
+    """Return a sentence as HTML: what stands between backticks in a terminal is set as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))  # noqa: S704 - escaped
 
 
 def _spread(values: Sequence[float | None], digits: int, unit: str) -> str:

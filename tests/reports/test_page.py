@@ -18,7 +18,7 @@ from encore.core.terminal import minus_signs
 from encore.reports.figure_drawing import DrawnChart, Missing
 from encore.reports.findings import Findings, gather
 from encore.reports.weight_charts import interval_chart
-from encore.reports.write_report import draw_all, render_page, report
+from encore.reports.write_report import _with_code, draw_all, render_page, report
 from tests.reports.conftest import without_drawing
 from tests.reports.studies import HOSTILE_SOURCE, HOSTILE_TITLES, write_rated_study
 from tests.worlds.tables import benchmark_pairs, every_row, model_row, write_run
@@ -154,12 +154,18 @@ def test_the_page_states_verdicts_notes_and_the_papers_figures(html, findings):
         assert verdict.verdict in text
     assert len(re.findall(r'<li class="(yes|no|ties)">', html)) == 3
     for note in findings.notes:
-        assert minus_signs(note)[1:] in text
+        assert minus_signs(note)[1:].replace("`", "") in text
     section = html[html.index('id="paper"') :]
     for row in findings.analysis.paper[:3]:
         assert row.source_in_paper in section
     assert "not a run of a study" in text
     assert "SYNTHETIC" not in html
+
+
+def test_what_a_terminal_shows_between_backticks_is_set_as_code():
+    assert _with_code("<b> (`--scale`, `x<`)") == (
+        "&lt;b&gt; (<code>--scale</code>, <code>x&lt;</code>)"
+    )
 
 
 def test_the_page_begins_with_the_verdict_on_each_rule(html, findings):
