@@ -57,8 +57,10 @@ def _tables(plan: RatingPlan) -> Iterator[Renderable]:
     yield "* the layout of this plan; `encore rate --layout NAME` takes another one"
     yield f"hours: {plan.hours_origin}"
     if pilot := plan.calibration:
+        started = "an earlier call made it"
+        if pilot.startup_seconds is not None:
+            started = f"the engine took {pilot.startup_seconds:.1f} s to start"
         yield (
             f"calibration: {pilot.tokens.num_calls:,} calls in {pilot.seconds:.1f} s, "
-            f"{pilot.tokens.computed_tokens:,} tokens computed; the engine took "
-            f"{pilot.startup_seconds:.1f} s to start"
+            f"{pilot.tokens.computed_tokens:,} tokens computed; {started}"
         )

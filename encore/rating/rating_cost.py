@@ -166,9 +166,10 @@ def compare_with_plan(rater: ShardRater, pairs: pa.Table, report: RunReport) -> 
     return comparison | {"seconds": {"planned": None, "actual": report.seconds}}
 
 
-def recorded_tokens(report: RunReport) -> TokenCounts:
-    """Return the calls and tokens of a call, without those of earlier calls on its shards."""
-    return TokenCounts(**{field.name: report.computed(field.name) for field in fields(TokenCounts)})
+def recorded_tokens(report: RunReport, *, of_all_calls: bool = False) -> TokenCounts:
+    """Return the calls and tokens of a call, or those of all calls on its shards."""
+    count = report.total if of_all_calls else report.computed
+    return TokenCounts(**{field.name: count(field.name) for field in fields(TokenCounts)})
 
 
 def _num_computed(ids: NDArray[np.uint32], block_size: int | None, cached_blocks: set[int]) -> int:

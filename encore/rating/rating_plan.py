@@ -53,15 +53,15 @@ class Pilot:
 
     Attributes:
         num_pairs: Number of pairs in the calibration.
-        tokens: Calls and tokens of the pairs rated now.
+        tokens: Calls and tokens of the pairs.
         seconds: Time of rating, without the engine's start.
-        startup_seconds: Time of the engine's start.
+        startup_seconds: Time of the engine's start; None if nothing was left to rate.
     """
 
     num_pairs: int
     tokens: TokenCounts
     seconds: float
-    startup_seconds: float
+    startup_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,11 +217,21 @@ def _calibrate(run: RatingRun, study: Study, num_pairs: int, reporter: Reporter)
     seconds = time.monotonic() - began
     if report.failures:
         raise EncoreError(f"the calibration failed: {next(iter(report.failures.values()))}")
+    tokens, num_pairs = recorded_tokens(report), opened.pairs.num_rows
+    if tokens.num_calls:
+        startup_seconds = seconds - report.seconds
+        return Pilot(
+            num_pairs=num_pairs,
+            tokens=tokens,
+            seconds=report.seconds,
+            startup_seconds=startup_seconds,
+        )
+    # An earlier call rated the pairs: their shards say what it took.
     return Pilot(
-        num_pairs=opened.pairs.num_rows,
-        tokens=recorded_tokens(report),
-        seconds=report.seconds,
-        startup_seconds=seconds - report.seconds,
+        num_pairs=num_pairs,
+        tokens=recorded_tokens(report, of_all_calls=True),
+        seconds=sum(float(shard.footer.get("engine_seconds", 0)) for shard in report.outcomes),
+        startup_seconds=None,
     )
 
 
@@ -230,12 +240,13 @@ def _clock(config: PlanRateConfig, pilot: Pilot | None) -> tuple[_Clock | None, 
     if pilot and pilot.tokens.num_calls:
         num_engines = max(1, config.count // config.judge.num_devices)
         seconds_per_unit = pilot.seconds / pilot.tokens.work_units / num_engines
+        earlier = " by an earlier call" if pilot.startup_seconds is None else ""
         return (
             lambda counts: seconds_per_unit * counts.work_units,
-            f"measured on {pilot.num_pairs} pairs",
+            f"measured on {pilot.num_pairs} pairs{earlier}",
         )
     if pilot:
-        return None, "not known: the calibration's ratings were there before; calibrate more pairs"
+        return None, "not known: another run had the calibration's ratings; calibrate more pairs"
     return None, "not measured on this device: --calibrate PAIRS measures them"
 
 

@@ -168,13 +168,19 @@ def test_a_calibration_is_a_run_whose_ratings_stay(study, monkeypatch):
     # Four machines like this one take a quarter of the time, and cost as much.
     assert row.hours == pytest.approx(pilot.seconds / tokens * work / 3600 / 4)
     assert row.money == pytest.approx(2.0 * pilot.seconds / tokens * work / 3600)
-    # A run of all pairs takes them over; a second calibration measures nothing, and says so.
+    # A second calibration asks nothing, and reads what the first one took.
+    again = plan(study, Path("scripted"), calibrate=5, **prices)
+    assert (judge.num_asked, again.calibration.tokens) == (100, pilot.tokens)
+    assert again.hours_origin == "measured on 5 pairs by an earlier call"
+    assert again.calibration.startup_seconds is None
+    assert again.layouts["paper"].hours == pytest.approx(row.hours, rel=0.5, abs=1e-5)
+    # A run of all pairs takes them over. A larger calibration takes all over, and measures nothing.
     report = work_through(opened(study, judge).job())
     assert report.computed("num_known") == 100
     assert judge.num_asked == 500
-    again = plan(study, Path("scripted"), calibrate=5)
-    assert again.layouts["paper"].hours is None
-    assert "calibrate more pairs" in again.hours_origin
+    copied = plan(study, Path("scripted"), calibrate=6)
+    assert copied.layouts["paper"].hours is None
+    assert "calibrate more pairs" in copied.hours_origin
 
 
 def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
