@@ -100,8 +100,8 @@ def _tie_notes(source: SourceStatistics, correlation: Sequence[Correlation]) -> 
     notes = {}
     if len(source.rules) < MIN_RULES:
         notes["few rules"] = (
-            f"{counted(len(source.rules), 'rule')}: no correlation and no verdict, which take at "
-            f"least {MIN_RULES} rules"
+            f"{counted(len(source.rules), 'rule')}: no correlation over rules, and so no answer "
+            f"to the paper's claim: both take at least {MIN_RULES} rules"
         )
     bands = {
         row.accuracy: f"{row.null_low:+.2f} to {row.null_high:+.2f}"

@@ -73,7 +73,8 @@ def labels(
     show_result(report, _tables(report), report.notes, synthetic=report.synthetic, as_json=json)
     if report.table is not None:
         say(f"labels and ratings: {report.table}")
-    say_next("rate", "STUDY", "--judge", "JUDGE" if config.judge is None else config.judge.model)
+    if config.judge is not None:
+        say_next("rate", "STUDY", "--judge", config.judge.model)
 
 
 def _tables(report: LabelAgreement) -> Iterator[Renderable]:

@@ -158,8 +158,18 @@ def compact_table(
     Columns of figures are aligned to the right.
     """
     lines = [[visible(_cell(value)) for value in row] for row in rows]
-    later_columns = [*zip(columns, *lines, strict=True)][1:]
-    width = out.width - sum(_GAP + max(map(len, column)) for column in later_columns) - _GAP
+    cells_by_column = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
+    needed = [max(map(len, column)) for column in zip(columns, *lines, strict=True)]
+    if sum(needed) + _GAP * len(needed) > out.width:  # break names that are wider than their cells
+        columns = [
+            "\n".join(textwrap.wrap(name, max([*map(len, cells), 1]), break_long_words=False))
+            for name, cells in zip(columns, cells_by_column, strict=True)
+        ]
+        needed = [
+            max(map(len, [*name.split("\n"), *cells]))
+            for name, cells in zip(columns, cells_by_column, strict=True)
+        ]
+    width = out.width - sum(_GAP + num_characters for num_characters in needed[1:]) - _GAP
     table = Table(
         title=visible(title), title_justify="left", header_style="bold", box=box.SIMPLE_HEAD
     )

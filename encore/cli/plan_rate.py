@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,19 @@ def plan_rate(
     with terminal_reporter() as reporter:
         plan = plan_rating(open_study(study), config, replies, reporter=reporter)
     show_result(plan, _tables(plan), plan.notes, as_json=json)
-    say_next("rate", study, "--judge", "JUDGE")
+    say_next("rate", *_rating_arguments(sys.argv[3:]))  # after `encore plan rate`
+
+
+def _rating_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments of `encore rate` for the run that was planned with these arguments."""
+    only_of_plans = {f"--{name}" for name in ("pairs", "count", "calibrate")}
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, has_value, _ = argument.partition("=")
+        if name in only_of_plans and not has_value:
+            next(remaining, None)
+        elif argument != "--json" and name not in only_of_plans:
+            yield argument
 
 
 def _tables(plan: RatingPlan) -> Iterator[Renderable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,29 @@ def rate_lines(rates: Sequence[RuleRate], rule_ids: Sequence[str]) -> Iterator[R
         return
     yield record_table(rates, columns, title="People's rate by rule, in percent (95 %)")
     yield (
+        "A rate is the mean label, for labels of yes and no the share of yes. "
         "The interval of the judge alone leaves its errors out; trust the corrected one. Saved are "
         "the labels that people alone would need besides for an interval as narrow. A further "
         "label is worth so many without the judge, while few responses have one.\n"
     )
+    if uncorrected := _numbers({row.rule_id for row in rates if _is_uncorrected(row)}, rule_ids):
+        yield (
+            f"Too few labels for each level of the judge: under rule {uncorrected} nothing was "
+            "corrected, and the figures are those of people alone.\n"
+        )
     idle = {row.rule_id for row in rates} - {row.rule_id for row in rates if _saves_labels(row)}
     if idle:
-        numbers = ", ".join(map(str, sorted(rule_ids.index(rule_id) + 1 for rule_id in idle)))
-        yield f"No judge is shown to save labels under rule {numbers}.\n"
+        yield f"No judge is shown to save labels under rule {_numbers(idle, rule_ids)}.\n"
+
+
+def _numbers(chosen: Collection[str], rule_ids: Sequence[str]) -> str:
+    """Return the numbers of some rules as text, ascending."""
+    return ", ".join(map(str, sorted(rule_ids.index(rule_id) + 1 for rule_id in chosen)))
+
+
+def _is_uncorrected(row: RuleRate) -> bool:
+    """Return True if the labels were too few for levels of their own, so that all are one."""
+    return row.rate.people.value is not None and row.rate.corrected == row.rate.people
 
 
 def _saved_labels(row: RuleRate) -> str:

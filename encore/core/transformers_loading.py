@@ -40,6 +40,15 @@ def loading_errors(problem: str, kind: type[EncoreError] = EncoreError) -> Itera
     try:
         with quiet_transformers():
             yield
+    except ImportError as error:  # of a package beside it: the files may be in order
+        cause: BaseException = error
+        while (inner := cause.__cause__ or cause.__context__) is not None:
+            cause = inner
+        reason = " ".join(str(cause).split())[:300]
+        raise kind(
+            f"{problem.partition(';')[0]}: transformers cannot import a package that it needs "
+            f"({type(cause).__name__}: {reason}); `encore doctor` checks the packages"
+        ) from error
     except Exception as error:  # damaged files can raise anything
         reason = " ".join(str(error).split())[:300]
         raise kind(f"{problem} ({type(error).__name__}: {reason})") from error

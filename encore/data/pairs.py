@@ -237,15 +237,20 @@ def read_pairs(study: Study) -> pa.Table:
     return pa.concat_tables(tables) if tables else PAIRS.empty_table()
 
 
-def prompts_of_pairs(study: Study) -> dict[tuple[str, str], int]:
-    """Return a hash of the prompt of each pair, by source and pair_id; equal within one process."""
+def prompts_of_pairs(study: Study) -> dict[tuple[str, str], str]:
+    """Return a digest of the prompt of each pair, by source and pair_id."""
     columns = ["source", "pair_id", "prompt"]
     return {
-        (row["source"], row["pair_id"]): hash(repr(row["prompt"]))
+        (row["source"], row["pair_id"]): _prompt_digest(row["prompt"])
         for path in pairs_paths(study)
         for batch in pq.ParquetFile(path).iter_batches(columns=columns)
         for row in batch.to_pylist()
     }
+
+
+def _prompt_digest(turns: Sequence[Mapping[str, str]]) -> str:
+    # Python's own hash of a text differs from process to process.
+    return hashlib.sha256(json.dumps(turns).encode()).hexdigest()
 
 
 def iter_pairs(study: Study) -> Iterator[PreferencePair]:

@@ -72,7 +72,7 @@ class RatingManifest(JudgedManifest):
     @property
     def title(self) -> str:
         """Return the judge's name and the run's deviations from the paper."""
-        return ", ".join((super().title, *self.deviations))
+        return ", ".join((self.named_judge, *self.deviations))
 
     @property
     def judge_title(self) -> str:

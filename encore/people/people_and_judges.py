@@ -107,8 +107,8 @@ class PeopleReport:
 
 
 def run_name(manifest: RatingManifest) -> str:
-    """Return the name of a run's judge in `RuleAgreement.who`."""
-    return f"{manifest.title} ({manifest.run_key[:8]})"
+    """Return the name of a run's judge in `RuleAgreement.who`, which the key tells from others."""
+    return f"{manifest.named_judge} ({manifest.run_key[:8]})"
 
 
 def people_report(study: Study, sample: Sample) -> PeopleReport:

@@ -131,12 +131,12 @@ class RatingConfig(StageConfig):
     strip_thinking: Annotated[str, AfterValidator(_checked_marks)] | None = option(
         None, metavar="MARK", examples=["think", "[THINK],[/THINK]"]
     )
-    """Leave out what a judge thinks before its rating: think removes what stands between <think>
-    and </think>, also where only </think> is in the reply. Two marks of another form are separated
-    by a comma."""
+    """Leave out what a judge thinks before its rating: think removes what stands between
+    `<think>` and `</think>`, also where only `</think>` is in the reply. Two marks of another form
+    are separated by a comma."""
     think_tokens: Annotated[int, Field(ge=1, le=MAX_THINKING_REPLY_TOKENS)] | None = option(None)
     """Have a judge that thinks answer in two steps: it thinks until its closing mark (that of
-    --strip-thinking, else </think>) or for so many tokens, and then answers as --decode says."""
+    --strip-thinking, else `</think>`) or for so many tokens, and then answers as --decode says."""
 
     ask_applies: bool = option(False)
     """Let the judge answer n/a where a rule does not apply to a response. Such a rating is null,

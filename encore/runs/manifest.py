@@ -148,9 +148,14 @@ class JudgedManifest(RunManifest):
         return str(self.identity["judge"]["name"])
 
     @property
-    def title(self) -> str:
+    def named_judge(self) -> str:
         """Return the judge's name after the word judge, which is not said twice."""
         return self.judge if self.judge == "judge" else f"judge {self.judge}"
+
+    @property
+    def title(self) -> str:
+        """Return the run for people: `named_judge`."""
+        return self.named_judge
 
 
 Manifest = TypeVar("Manifest", bound=RunManifest)

@@ -89,13 +89,18 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
             f"{label}: preference pairs without ratings; `encore ingest STUDY {label}` and "
             "`encore rate STUDY --judge JUDGE` rate them"
         )
-    if unusable := [name for name in names if name not in schema.names or folded.count(name) > 1]:
+    missing = [name for name in names if name not in schema.names]
+    if repeated := [name for name in names if folded.count(name) > 1]:
         raise InputError(
-            f"{label}: column {', '.join(unusable)} is missing or there more than once (upper and "
-            f"lower case count as the same); a ratings table has {', '.join(_EXPECTED)}, or "
-            "pair_id, source, response and a column for each rule; this one has "
-            f"{', '.join(schema.names)}"
-            f"{_renaming_advice(unusable, schema.names)}"
+            f"{label}: column {', '.join(repeated)} is there more than once (upper and lower case "
+            f"count as the same); this table has {', '.join(schema.names)}: keep one"
+        )
+    if missing:
+        raise InputError(
+            f"{label}: column {', '.join(missing)} is missing; a ratings table has "
+            f"{', '.join(_EXPECTED)}, or pair_id, response and a column for each rule (a column "
+            f"source may be left out there); this one has {', '.join(schema.names)}"
+            f"{_renaming_advice(missing, schema.names)}"
         )
     for name, (expected, allowed) in allowed_types.items():
         column_type = schema.field(name).type

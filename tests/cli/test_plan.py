@@ -36,8 +36,11 @@ def test_the_table_has_the_asked_layout_and_a_run_ends_with_plan_against_actual(
     encore, study, judge_folder
 ):
     options = (study, "--judge", judge_folder, "--backend", "transformers")
-    finished = encore("plan", "rate", *options, "--price-input", 1)
+    amounts = ("--count", 2, "--pairs=6")
+    finished = encore("plan", "rate", *options, *amounts, "--price-input", 1)
     assert finished.code == 0, finished.err
+    command = f"next: encore rate {study} --judge {judge_folder} --backend transformers"
+    assert finished.err.splitlines()[-1] == f"{command} --price-input 1"
     assert "6 pairs x 2 responses x 10 rules; tokens counted on 6 of the pairs" in finished.out
     lines = finished.out.splitlines()
     assert any(line.split() == PLAN_COLUMNS for line in lines)  # on one line at 80 columns

@@ -15,6 +15,7 @@ import pytest
 
 from encore.cli import status
 from encore.cli.app import COMMANDS, GROUPS
+from encore.cli.output import compact_table
 from encore.core import terminal
 from encore.data.pairs import read_pairs
 from encore.data.rating_runs import run_status
@@ -312,3 +313,22 @@ def test_an_unknown_command_gets_a_similar_one_and_a_whole_sentence(encore):
     assert encore("frobnicate").err.endswith(
         'Unknown command "frobnicate"; `--help` lists the commands\n'
     )
+
+
+def test_names_of_columns_that_are_wider_than_their_figures_are_broken(monkeypatch):
+    monkeypatch.setattr("encore.core.terminal.out._width", 40)
+    columns = ("#", "labels", "a label is worth", "by people alone")
+    table = compact_table(columns, [(1, 20, "1.0 (1.0…1.4)", "80 (58…92)")])
+    with terminal.out.capture() as printed:
+        terminal.out.print(table)
+    text = printed.get()
+    assert "…1.4)" in text
+    assert "…92)" in text
+    assert "a label is worth" not in text
+    assert all(part in text for name in columns for part in name.split())
+
+
+def test_no_tag_in_a_help_text_is_lost(encore):
+    """Help texts are Markdown, which shows nothing of a tag that is not set as code."""
+    help_text = " ".join(encore("rate", "--help").out.replace("│", "").split())
+    assert "between <think> and </think>, also where only </think> is" in help_text

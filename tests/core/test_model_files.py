@@ -209,3 +209,19 @@ def test_penalties_in_a_models_generation_config_do_not_change_replies(folder):
     before = replies()
     edit_json(folder / "generation_config.json", repetition_penalty=1.9)
     assert replies() == before
+
+
+def test_a_package_that_transformers_lacks_is_named_and_not_the_files(folder, monkeypatch):
+    """Its modules are read late, and their errors name a class of its own."""
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ModuleNotFoundError("Could not import module 'LlamaConfig'") from error
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", fail)
+    with pytest.raises(JudgeUnavailableError, match="cannot import a package") as caught:
+        opened(folder)
+    assert "(RuntimeError: operator torchvision::nms does not exist)" in str(caught.value)
+    assert "beside the weights" not in str(caught.value)

@@ -137,6 +137,26 @@ def test_the_commands_print_what_the_labels_so_far_say(study, tmp_path):
     assert "leave --kind rules out" in refused.err
 
 
+def test_a_rate_that_could_not_be_corrected_is_said_to_be_that_of_people_alone(tmp_path):
+    """Six labels: neither level of the judge has five of them."""
+    rows = [
+        {
+            "response": f"Answer {number}",
+            "rule": rule,
+            "rating": number % 2,
+            "label": number % 3 % 2 if number < num_labels else None,
+        }
+        for rule, num_labels in (("kind", 6), ("brief", 40))
+        for number in range(80)
+    ]
+    finished = encore("labels", write_lines(tmp_path / "labels.jsonl", rows))
+    printed = " ".join(finished.out.split())
+    [row] = [row for row in corrected_rates(tmp_path / "labels.jsonl") if row.rule_id == "kind"]
+    assert row.rate.corrected == row.rate.people
+    assert "under rule 1 nothing was corrected, and the figures are those of people" in printed
+    assert "encore rate" not in finished.out + finished.err  # a table needs no judge
+
+
 # --- which to label next --------------------------------------------------------------------------
 
 
