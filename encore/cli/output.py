@@ -160,11 +160,8 @@ def compact_table(
     lines = [[visible(_cell(value)) for value in row] for row in rows]
     cells_by_column = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
     needed = [max(map(len, column)) for column in zip(columns, *lines, strict=True)]
-    if sum(needed) + _GAP * len(needed) > out.width:  # break names that are wider than their cells
-        columns = [
-            "\n".join(textwrap.wrap(name, max([*map(len, cells), 1]), break_long_words=False))
-            for name, cells in zip(columns, cells_by_column, strict=True)
-        ]
+    if sum(needed) + _GAP * len(needed) > out.width:
+        columns = [*map(_broken_name, columns, cells_by_column)]
         needed = [
             max(map(len, [*name.split("\n"), *cells]))
             for name, cells in zip(columns, cells_by_column, strict=True)
@@ -187,6 +184,13 @@ def compact_table(
     for first, *line in lines:
         table.add_row("\n".join(wrap.wrap(first)), *line)
     return table
+
+
+def _broken_name(name: str, cells: Sequence[str]) -> str:
+    """Return a column's name in lines that are no wider than its figures; as it is without any."""
+    if any(map(_WORD.search, cells)) or not any(map(str.isdigit, "".join(cells))):
+        return name
+    return "\n".join(textwrap.wrap(name, max(map(len, cells)), break_long_words=False))
 
 
 def column_tables(columns: Mapping[str, Iterable[str]], *, title: str) -> Iterator[Table]:

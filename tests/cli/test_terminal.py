@@ -216,7 +216,7 @@ def test_no_line_is_wider_than_eighty_columns(encore, rated, monkeypatch):
         assert finished.code == 0, (call, finished.err)
         wide = [line for line in (finished.out + finished.err).splitlines() if len(line) > 80]
         assert not wide, call
-        is_step = call[0] not in ("show", "sql", "paper") and "--help" not in call
+        is_step = call[0] not in ("show", "sql", "paper", "labels") and "--help" not in call
         assert is_step == ("\nnext: " in f"\n{finished.err}"), call
         headings = re.findall(r"^(.*)\n ?─", finished.out, re.MULTILINE)
         assert not [heading for heading in headings if "…" in heading], call
