@@ -57,5 +57,5 @@ def test_a_wheel_of_a_release_has_absolute_links_alone(tmp_path):
     assert f"({REPOSITORY}/raw/v9.9.9/docs/report.png)" in metadata.get_payload()
     # `pip install '.[…]' -c infra/constraints.txt` works in a clone only.
     installs = re.findall(r"pip install (.+)", metadata.get_payload())
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert not [command for command in installs if "'." in command or "-c infra" in command]
