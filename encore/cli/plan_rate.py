@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from encore.cli.output import Renderable, compact_table, show_result
+from encore.core.bucket_addresses import is_address, shown_address
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.number_text import amount
 from encore.core.terminal import say_next, terminal_reporter
@@ -53,7 +54,7 @@ def _rating_arguments(arguments: Sequence[str]) -> Iterator[str]:
         if name in only_of_plans and not has_value:
             next(remaining, None)
         elif argument != "--json" and name not in only_of_plans:
-            yield argument
+            yield shown_address(argument) if is_address(argument) else argument
 
 
 def _tables(plan: RatingPlan) -> Iterator[Renderable]:

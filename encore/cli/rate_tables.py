@@ -43,8 +43,8 @@ def rate_lines(rates: Sequence[RuleRate], rule_ids: Sequence[str]) -> Iterator[R
     )
     if uncorrected := _numbers({row.rule_id for row in rates if _is_uncorrected(row)}, rule_ids):
         yield (
-            f"Too few labels for each level of the judge: under rule {uncorrected} nothing was "
-            "corrected, and the figures are those of people alone.\n"
+            f"Under rule {uncorrected} nothing was corrected, and the figures are those of people "
+            "alone: the judge gives one rating only, or its levels have too few labels each.\n"
         )
     idle = {row.rule_id for row in rates} - {row.rule_id for row in rates if _saves_labels(row)}
     if idle:
@@ -57,7 +57,7 @@ def _numbers(chosen: Collection[str], rule_ids: Sequence[str]) -> str:
 
 
 def _is_uncorrected(row: RuleRate) -> bool:
-    """Return True if the labels were too few for levels of their own, so that all are one."""
+    """Return True if all labels count as of one level of the judge, so that none is corrected."""
     return row.rate.people.value is not None and row.rate.corrected == row.rate.people
 
 

