@@ -11,6 +11,8 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 export MLFLOW_DISABLE_TELEMETRY = true
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 export VLLM_NO_USAGE_STATS = 1
+# Images of Python often forbid compiled files; every process would compile torch, Prefect and vLLM anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup packages demo up down test test-services test-full lint types imports check perf hashes docs clean
@@ -43,7 +45,7 @@ down: ## Stop what make up started; its folder, stack/, stays
 test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-test-services: setup ## Slower tests: flows, demos, real servers, engines and commands as processes, other readers of the files
+test-services: setup ## Slower tests: flows, demos, real servers, engines and commands as processes, simulations, reports
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "services and not full" $(ARGS)
 
 test-full: setup ## All tests, long counts too, none skipped; needs root and .ci/packages

@@ -67,6 +67,7 @@ def test_the_wheel_holds_the_library_its_data_files_and_the_license(wheel):
     assert "PKU-Alignment/PKU-SafeRLHF" in license_text
 
 
+@pytest.mark.services
 def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
@@ -83,6 +84,7 @@ def test_the_library_works_from_the_wheel_alone(wheel, tmp_path):
     assert (ran.out.strip(), ran.code) == ("20", 0), ran.err
 
 
+@pytest.mark.services
 def test_a_users_mypy_sees_the_types_of_an_installed_wheel(wheel, tmp_path):
     venv.create(tmp_path / "venv")
     [packages] = tmp_path.glob("venv/lib/python*/site-packages")
@@ -167,6 +169,7 @@ def licences_of(metadata: PackageMetadata) -> set[str]:
     return set(re.split(r" (?:AND|OR) |[()]", expression)) - {""}
 
 
+@pytest.mark.services
 def test_every_core_dependency_is_imported_and_together_they_are_small():
     trees = [
         ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "encore").rglob("*.py")

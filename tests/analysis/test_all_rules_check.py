@@ -25,6 +25,8 @@ from tests.worlds.all_rules import PlantedJudge
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS, NUM_CHECKED = 300, 100
 
 

@@ -26,6 +26,8 @@ from tests.worlds.ratings import ratings_table, table_of
 from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import flip_bit
 
+pytestmark = pytest.mark.services
+
 Change = Callable[[pa.Table], pa.Table]
 
 # --- runs of a study ------------------------------------------------------------------------------

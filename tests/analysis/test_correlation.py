@@ -56,6 +56,7 @@ def accuracies(sign: np.ndarray, policy: TiePolicy) -> np.ndarray:
     return (wins + credit * ties) / len(sign)
 
 
+@pytest.mark.services
 def test_the_null_band_is_that_of_labels_swapped_pair_by_pair():
     rng = np.random.default_rng(3)
     rating = correlated_ratings(rng, num_pairs=400, num_rules=6)

@@ -28,6 +28,8 @@ from tests.worlds.ratings import random_table, table_of
 from tests.worlds.studies import numbered_pairs, rate_study, study_of
 from tests.worlds.tokenizers import demo_tokenizer
 
+pytestmark = pytest.mark.services
+
 #: Figures of a rule that are of the labels.
 LEVEL_FIGURES = (
     *("num_levels", "top_level", "top_level_share"),

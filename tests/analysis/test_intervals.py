@@ -46,6 +46,7 @@ def test_the_middle_of_draws_has_95_percent_of_them():
     assert middle_95(np.arange(1001.0)) == (25, 975)
 
 
+@pytest.mark.services
 def test_intervals_of_entropy_are_those_of_pairs_really_resampled():
     rng = np.random.default_rng(1)
     rating_P2 = drawn_pairs(rng, num_pairs=300)

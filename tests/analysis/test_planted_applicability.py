@@ -14,6 +14,8 @@ from encore.data.records import RESPONSES
 from encore.judges.base import Decoding, Reply
 from encore.rating.replies import read_reply
 
+pytestmark = pytest.mark.services
+
 # Suffixes: S responses (chosen, rejected), G prompts, K pairs of a prompt, R rules.
 
 RATES = {"seldom": 0.05, "some": 0.2, "often": 0.8}

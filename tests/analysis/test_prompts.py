@@ -35,6 +35,8 @@ from tests.worlds.prompts import (
 )
 from tests.worlds.ratings import rated_pairs, statistics_of_margins, table_of_pairs
 
+pytestmark = pytest.mark.services
+
 # Suffixes: G prompts, P pairs, R rules.
 
 FULL = pytest.mark.full

@@ -186,6 +186,7 @@ def test_the_answer_of_all_sources_is_the_first_table_at_80_columns(tmp_path, mo
     assert max(map(len, first_lines)) <= 80
 
 
+@pytest.mark.services
 def test_a_rule_has_one_number_in_every_source_and_in_a_comparison(tmp_path):
     """Source a lacks the first rule, and so does the other run."""
     chosen_PR, rejected_PR = np.random.default_rng(0).integers(0, 11, size=(2, 60, 3)) / 10

@@ -38,6 +38,7 @@ def ingested(folder: Path, **options: object) -> Path:
     return folder / "study"
 
 
+@pytest.mark.services
 def test_kept_columns_change_no_file_of_pairs_and_no_key(tmp_path):
     """The file of pairs and its manifest have the same bytes; the first equal pair counts."""
     plain, kept = ingested(tmp_path / "a"), ingested(tmp_path / "b", keep="language, year")

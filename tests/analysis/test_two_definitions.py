@@ -20,6 +20,8 @@ from tests.reference import reference_analysis, reference_margin_sds, reference_
 from tests.worlds.ratings import random_table, table_of, write_odd_files
 from tests.worlds.studies import rules_of, write_rating_run
 
+pytestmark = pytest.mark.services
+
 OUTCOMES = ("num_pairs", "tie_rate", *(f"{policy}_accuracy" for policy in TIE_POLICIES))
 #: Queries that have figures of an analysis, and which.
 QUERIES = {

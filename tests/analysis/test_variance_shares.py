@@ -20,6 +20,8 @@ from encore.warehouse import open_ratings, open_warehouse
 from tests.worlds.ratings import table_of
 from tests.worlds.studies import rules_of, write_rating_run
 
+pytestmark = pytest.mark.services
+
 #: Shares of the levels 0, 0.1 … 1 in the ratings of a judge, in 100.
 LEVEL_SHARES = {
     "high": [1, 1, 2, 2, 3, 3, 5, 8, 15, 25, 35],

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from encore.benchmarks.paired_comparison import Comparison, compare_credits
 
+pytestmark = pytest.mark.services
+
 Z = NormalDist().inv_cdf(0.975)
 Credits = NDArray[np.float64]
 

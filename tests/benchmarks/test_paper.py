@@ -35,6 +35,7 @@ def test_p_follows_from_r_and_n_and_two_of_five_printed_ones_do_not():
         assert row["p_low"] <= row["p_value"] <= row["p_high"]
 
 
+@pytest.mark.services
 def test_the_command_prints_tables_and_json():
     result = encore("paper")
     assert result.code == 0

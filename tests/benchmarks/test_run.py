@@ -59,6 +59,8 @@ from tests.worlds.tables import benchmark_pairs, make_world, turned
 from tests.worlds.tokenizers import llama_3
 from tests.worlds.trainings import RULES, write_ratings
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS = 20
 HIDDEN_SIZE = 32
 SHARD_SIZE = 4

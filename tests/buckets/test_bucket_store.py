@@ -15,6 +15,8 @@ from encore.core import extras
 from encore.core.errors import EncoreError, InputError
 from tests.worlds.buckets import new_bucket, refusing_server, s3_server, set_s3_environment
 
+pytestmark = pytest.mark.services
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:

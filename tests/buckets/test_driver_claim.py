@@ -18,6 +18,8 @@ from encore.buckets.driver_claim import DriverClaim
 from encore.core.errors import EncoreError
 from tests.worlds.buckets import new_bucket, s3_server, set_s3_environment
 
+pytestmark = pytest.mark.services
+
 RUN = "ratings/0123"
 CLAIM = f"{RUN}/.driver.json"
 

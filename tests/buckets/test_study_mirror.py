@@ -38,6 +38,8 @@ from tests.worlds.buckets import (
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
 
+pytestmark = pytest.mark.services
+
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 

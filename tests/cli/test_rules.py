@@ -101,6 +101,7 @@ def test_the_papers_script_goes_from_259_principles_to_87_20_and_10(encore, tmp_
     assert {*table["rules"][0]["ratings"]} == {"anna", "ben", *judges}
 
 
+@pytest.mark.services
 def test_every_form_has_a_table_and_the_json_is_the_file_of_the_probe(
     encore, study, judge_folder, tmp_path
 ):

@@ -27,6 +27,7 @@ from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, rate_study, write_lines
 
 
+@pytest.mark.services
 def test_a_closed_pipe_is_no_error(rated):
     """`encore analyze STUDY | head -1`: the reader has gone before the first table is written."""
     command = [sys.executable, "-m", "encore.cli", "analyze", str(rated)]

@@ -65,6 +65,7 @@ def test_options_that_change_nothing_are_named(train):
     assert "nothing was held out" in plain.err
 
 
+@pytest.mark.services
 def test_seeds_train_a_run_each_and_show_mean_and_range(train, tmp_path, monkeypatch):
     options = {"method": "probe", "seed": 3}
     answer = train(seeds=2, json=None, **options).json

@@ -100,6 +100,7 @@ print(report.summary)
 """
 
 
+@pytest.mark.services
 def test_two_processes_without_locks_do_not_wait_for_the_marker_of_a_dead_host(tmp_path):
     """A marker in place of a lock is waited for for ever: the process would not end in 60 s."""
     locks = tmp_path / "run" / "locks"

@@ -101,6 +101,7 @@ def test_a_record_is_shown_in_a_few_words():
     assert "&lt;b&gt;" in record._repr_html_()
 
 
+@pytest.mark.services
 def test_what_public_functions_return_is_short(ratings, tmp_path):
     analysis = encore.analyze(ratings)
     records = [

@@ -176,6 +176,7 @@ def test_a_source_of_which_more_than_a_share_is_set_aside_ends_with_exit_3(
         assert open_study(tmp_path / "study").sources[0].num_kept == 110 - num_bad
 
 
+@pytest.mark.services
 def test_a_row_group_of_long_texts_is_small(tmp_path):
     # 40 responses of 2 MiB characters: the 16 first ones, with 2 MiB each, reach 32 MiB.
     long = "x" * (2 << 20)
@@ -290,6 +291,7 @@ def test_bad_input_is_refused_in_one_line_and_changes_nothing(tmp_path):
             assert list(existing.parent.iterdir()) == [existing]
 
 
+@pytest.mark.services
 def test_a_full_disk_changes_nothing(tmp_path):
     # A limit on the size of written files ends writing half-way, as a full disk does.
     rng = random.Random(0)

@@ -70,6 +70,7 @@ def test_public_python_names():
     assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 
+@pytest.mark.services
 def test_a_wrong_call_and_a_right_one_in_a_process(fixed_ratings):
     """A new process gives the same as this process."""
     wrong = encore_process("weights", fixed_ratings, "--scheme", "nosuch")

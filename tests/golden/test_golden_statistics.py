@@ -9,6 +9,8 @@ import pytest
 from tests.golden.command_line import encore
 from tests.golden.same import ANY, SOLVED, check_golden
 
+pytestmark = pytest.mark.services
+
 SCHEMES = ("encore", "uniform", "random", "top-k", "random-k", "inverse-sd")
 #: Ends of intervals, which rest on 2,000 or more seeded draws.
 DRAWN = 0.03

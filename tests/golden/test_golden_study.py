@@ -34,6 +34,8 @@ from tests.golden.same import (
 from tests.golden.tiny_llama import write_tiny_llama
 from tests.judges.hostile_server import KEY, MODEL, HostileServer, serving
 
+pytestmark = pytest.mark.services
+
 SECONDS = {"*seconds": ANY, "*_per_second": ANY}
 #: The ratings' digest depends on shards' footers, which hold the versions of Python and packages.
 MACHINE = {"*encore_version": ANY, "*ratings_sha256": ANY}

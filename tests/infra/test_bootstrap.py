@@ -220,6 +220,7 @@ def test_pytorchs_index_is_used_only_if_torch_is_found_nowhere_else(
     assert has_index == [False, True, False, False]
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("has_uv", [False, True], ids=["pip", "uv, then pip"])
 def test_a_failed_installation_is_one_line_and_its_output_a_log(
     bootstrap, checkout, monkeypatch, has_uv

@@ -86,6 +86,7 @@ def test_each_answer_is_that_of_its_question(api, decoding):
     assert len(server.bodies) == len(PROMPTS)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("fault", "reason"), QUESTION_FAULTS.items())
 @pytest.mark.parametrize("decoding", [PREDICATE, SCORE], ids=["predicate", "score"])
@@ -104,6 +105,7 @@ def test_a_question_without_an_answer_is_null_and_the_others_keep_theirs(
     assert server.num_requests[f"/v1/{api}"] == len(PROMPTS)  # nothing is asked again
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(
     ("fault", "times", "reason"),

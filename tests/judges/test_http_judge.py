@@ -43,6 +43,25 @@ TEXT = Decoding(max_reply_tokens=16)
 #: Complete answers that cannot be read, and what else is set aside for one prompt alone.
 UNREADABLE = ("html", "another_model", "error_inside", "error_choice", "large")
 OF_ONE_PROMPT = ("500", *UNREADABLE)
+#: `make test-services` has the others.
+DEFAULT_FAULTS = ("500", "half", "html", "error_choice")
+#: A fault of every fifth request, and the end of the error that names it.
+LASTING_FAULTS = (
+    ("429", "answered 429.*lower --concurrency"),
+    ("busy_credit", "answered 402"),
+    ("500", "answered 500"),
+    ("half", "breaks the connection"),
+    ("html", "does not answer as the OpenAI protocol says.*<html>"),
+    ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
+    ("nothing", "breaks the connection"),
+    ("half_chunked", "breaks the connection"),
+    ("error_inside", "failed on request.*no 'choices'"),
+    ("error_choice", "the model failed: .*broke off"),
+    ("large", "it is longer than 8 MiB"),
+    ("compressed", "it is longer than 8 MiB"),
+    ("drip", "did not answer within 0.5 s.*--request-timeout-seconds"),
+    ("slow", "did not answer within 2 s.*--request-timeout-seconds"),
+)
 GATEWAY_TEXT = "gateway-0123456789"
 CHOICE = Decoding(kind="choice", max_reply_tokens=16, labels=("no", "yes"))
 SCORES = replace(CHOICE, num_scores=10)
@@ -96,7 +115,7 @@ def test_replies_have_the_order_of_their_prompts_and_token_counts():
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(fault, marks=pytest.mark.services if fault in ("slow", "drip") else ())
+        pytest.param(fault, marks=() if fault in DEFAULT_FAULTS else pytest.mark.services)
         for fault in FAULTS
     ],
 )
@@ -113,23 +132,8 @@ def test_requests_with_a_passing_fault_are_retried(fault):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("429", "answered 429.*lower --concurrency"),
-        ("busy_credit", "answered 402"),
-        ("500", "answered 500"),
-        ("half", "breaks the connection"),
-        ("html", "does not answer as the OpenAI protocol says.*<html>"),
-        ("another_model", "another model, 'another-judge' instead of 'some-judge'"),
-        ("nothing", "breaks the connection"),
-        ("half_chunked", "breaks the connection"),
-        ("error_inside", "failed on request.*no 'choices'"),
-        ("error_choice", "the model failed: .*broke off"),
-        ("large", "it is longer than 8 MiB"),
-        ("compressed", "it is longer than 8 MiB"),
-        ("drip", "did not answer within 0.5 s.*--request-timeout-seconds"),
-        pytest.param(
-            *("slow", "did not answer within 2 s.*--request-timeout-seconds"),
-            marks=pytest.mark.services,
-        ),
+        pytest.param(*row, marks=() if row[0] in DEFAULT_FAULTS else pytest.mark.services)
+        for row in LASTING_FAULTS
     ],
 )
 def test_a_lasting_fault_is_named_with_its_host_and_without_the_key(fault, message):

@@ -28,6 +28,7 @@ from tests.worlds.scorings import make_model
 from tests.worlds.studies import write_lines
 
 
+@pytest.mark.services
 @given(
     responses=st.lists(
         st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40

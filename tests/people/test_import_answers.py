@@ -24,6 +24,8 @@ from tests.golden.command_line import encore
 from tests.people.answering import export_tasks, fill_table, save_page, save_pages
 from tests.people.conftest import exported, run_of
 
+pytestmark = pytest.mark.services
+
 annotate = partial(encore, "annotate", "import")
 
 

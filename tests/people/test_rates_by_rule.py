@@ -34,6 +34,8 @@ from tests.people.answering import save_page
 from tests.people.conftest import exported, run_of
 from tests.worlds.studies import create_study, write_lines
 
+pytestmark = pytest.mark.services
+
 annotate = partial(encore, "annotate")
 
 

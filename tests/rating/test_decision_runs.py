@@ -43,6 +43,8 @@ from tests.rating.test_rating_run import ratings
 from tests.run_identities import differing_parts
 from tests.worlds.judges import ScriptedJudge
 
+pytestmark = pytest.mark.services
+
 RULES = load_rule_set("encore-10").rules
 #: Text of the test question.
 PROBED = "Human: Hello."

@@ -64,6 +64,7 @@ def test_a_sample_stands_for_all_pairs(study):
     assert 1 <= sampled.computed_tokens / exact.computed_tokens < 1.03
 
 
+@pytest.mark.services
 def test_what_rules_share_and_stands_first_is_computed_once(study):
     # All rules of a response begin with its conversation, and with the demand for a score.
     paper, conversation_first, demand_first = (

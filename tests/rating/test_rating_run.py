@@ -165,6 +165,7 @@ def test_a_server_that_never_replies_uses_a_shards_time_up(study, monkeypatch):
     assert any("passed its limit of 30 s after 0 of" in detail for detail in details)
 
 
+@pytest.mark.services
 def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
     rate(study, limit=7)
     # 25 of the added pairs are in the study under another label.
@@ -184,6 +185,7 @@ def test_no_call_is_made_twice_when_pairs_are_added(study, tmp_path):
     assert ratings(run) == rows
 
 
+@pytest.mark.services
 def test_ratings_of_another_rule_text_layout_or_decoding_are_not_taken_over(study, tmp_path):
     rate(study)
     rules = tmp_path / "mine.toml"
@@ -384,6 +386,7 @@ def test_rules_and_folder_of_a_run_file_must_fit_its_key(study):
         run_status(copy)
 
 
+@pytest.mark.services
 def test_a_rating_costs_at_most_1_6_bytes_without_the_raw_reply(tmp_path):
     # A shard of the default size: 1,000 pairs under ten rules, on eight levels, 1 in 21 is null.
     replies = [*[""] * 2, *[f"{tenths / 10}" for tenths in (0, 1, 2, 5, 7, 8, 9, 10)] * 5]

@@ -29,6 +29,8 @@ from tests.golden.command_line import Finished, encore
 from tests.worlds.judges import ScriptedJudge
 from tests.worlds.studies import numbered_pairs, study_of, write_rules
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS, SHARD_SIZE = 400, 20
 CALLS = 4 * SHARD_SIZE  # of a shard: two responses under two rules
 PRICES = {"price_input": 2.0, "price_output": 10.0}

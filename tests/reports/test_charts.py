@@ -22,6 +22,8 @@ from encore.reports.write_report import CHARTS
 from encore.weighting.label_curve import LabelCurve
 from tests.reports.studies import some_ratings
 
+pytestmark = pytest.mark.services
+
 RULE_NAMES = [*enumerate(("calm", "fair", "kind", "mild", "neat", "open"), start=1)]
 
 

@@ -91,6 +91,7 @@ def with_weights(findings: Findings, weights: Sequence[float]) -> Findings:
     return replace(findings, comparison=changed)
 
 
+@pytest.mark.services
 def test_weights_are_as_good_only_if_the_interval_of_the_paired_difference_is_narrow(findings):
     # The later a rule, the more it spreads and the less it follows people.
     assert "rank better than uniform ones here, by" in headline(findings)[-1]

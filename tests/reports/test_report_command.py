@@ -19,6 +19,8 @@ from tests.reports.studies import some_ratings, write_rated_study
 from tests.worlds.studies import file_contents, shard_path
 from tests.worlds.tables import benchmark_pairs, every_row, write_run
 
+pytestmark = pytest.mark.services
+
 RULES = ("Calm", "Kind", "Open")
 
 

@@ -25,6 +25,8 @@ from tests.people.answering import save_pages
 from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
 from tests.worlds.studies import write_lines
 
+pytestmark = pytest.mark.services
+
 
 @pytest.fixture(scope="module")
 def rated_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -20,6 +20,8 @@ from encore.runs.worker import work_through
 from tests.rules.scripted_probes import RULES, make_study, probe, probe_config, weak_judge
 from tests.worlds.studies import create_study, file_digests, write_rules
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS = 40
 #: Reframed, padded, longer, bulleted, headed, three planted sentences.
 NUM_FORMS = 8

@@ -43,6 +43,8 @@ from tests.worlds.strict_templates import mixed_rows, strict_tokenizer, write_te
 from tests.worlds.studies import file_digests, shard_path, study_of, write_lines
 from tests.worlds.trainings import RULES, make_backbone, pairs_of, train_config, write_ratings
 
+pytestmark = pytest.mark.services
+
 NUM_TAKEN, NUM_REFUSED = 25, 2  # 2 of 27 pairs: 7.4 %
 NOTE = "2 of 27 pairs are set aside: the chat template refuses them"
 

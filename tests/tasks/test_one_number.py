@@ -20,6 +20,8 @@ from tests.reports.studies import write_rated_study
 from tests.tasks.tracking.conftest import logged
 from tests.tasks.tracking.mlflow_store import copy_store
 
+pytestmark = pytest.mark.services
+
 #: Columns of Prefect's table, which are rounded to four decimals, by their names in SQL.
 PREFECT_COLUMNS = {
     "entropy_nats": "entropy (nats)",

@@ -38,6 +38,8 @@ from tests.worlds.trainings import (
     write_ratings,
 )
 
+pytestmark = pytest.mark.services
+
 NAN = math.nan
 HEADS = ("preference", *sorted(RULES))
 

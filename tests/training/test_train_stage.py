@@ -26,6 +26,8 @@ from encore.training.run_folder import TrainingResult, read_log
 from tests.worlds.studies import flip_bit, numbered_pairs, study_of
 from tests.worlds.trainings import RULES, make_world, repeatable, train_config, write_ratings
 
+pytestmark = pytest.mark.services
+
 NUM_PAIRS = 88
 Usage = namedtuple("Usage", "total used free")
 
@@ -174,21 +176,16 @@ def test_rule_heads_do_not_start_at_a_head_of_another_scale(train, tmp_path):
 # --- continuation -------------------------------------------------------------------------------
 
 
-def further(stop_after: int, **settings: Any) -> Any:
-    """Return a case that `make test` leaves to `make test-services`."""
-    return pytest.param(stop_after, settings, marks=pytest.mark.services)
-
-
 @pytest.mark.parametrize(
     ("stop_after", "settings"),
     [
         (4, {}),
-        further(5, head_init="probe"),
-        further(5, method="lora", lora_rank=4),
-        further(5, preference_head="joint", rating_loss_weight=0.5, layout="sorted"),
+        (5, {"head_init": "probe"}),
+        (5, {"method": "lora", "lora_rank": 4}),
+        (5, {"preference_head": "joint", "rating_loss_weight": 0.5, "layout": "sorted"}),
         # Across the end of an epoch: an epoch has 5 steps of 16 pairs, step 7 is in the second.
         (7, {"batch_pairs": 16, "epochs": 2, "max_steps": 8, "layout": "sorted"}),
-        further(5, dtype="bfloat16", layout="prefix-shared", clip_gradient=0.01),
+        (5, {"dtype": "bfloat16", "layout": "prefix-shared", "clip_gradient": 0.01}),
     ],
 )
 def test_an_interrupted_run_ends_as_an_undisturbed_one(train, undisturbed, stop_after, settings):

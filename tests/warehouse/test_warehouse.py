@@ -130,6 +130,7 @@ def test_every_kind_of_input_gives_the_same_analysis(tmp_path, kind):
         assert analysis == expected
 
 
+@pytest.mark.services
 def test_ratings_of_any_number_type_and_integer_pair_ids_are_read(tmp_path, expected):
     integers = pa.array([1, 0] * 6)
     binary = analyze(with_column(TABLE, "rating", integers.cast(pa.float64())))
@@ -204,6 +205,7 @@ print(len(encore.analyze("ratings.csv").rules), encore.sql("study", "from pairs"
 """
 
 
+@pytest.mark.services
 def test_ratings_are_analyzed_in_a_jupyter_kernel_without_widgets(tmp_path):
     study_of(numbered_pairs(4), tmp_path / "study")
     FRAME.to_csv(tmp_path / "ratings.csv")

@@ -41,6 +41,7 @@ def half_of(margin_PR: np.ndarray, weight_R: np.ndarray) -> float:
     return float((np.sign(np.round(margin_PR @ weight_R, 12)).mean() + 1) / 2)
 
 
+@pytest.mark.services
 def test_draws_are_the_schemes_weights_at_consecutive_seeds():
     chosen_PR, rejected_PR = ratings(num_pairs=50)
     comparison = compared(chosen_PR, rejected_PR, options=SchemeOptions(seed=7, k=2))
@@ -61,6 +62,7 @@ def test_draws_are_the_schemes_weights_at_consecutive_seeds():
             assert uniform.beats_random == pytest.approx(beaten)
 
 
+@pytest.mark.services
 def test_a_rule_missing_for_half_of_the_pairs_leaves_the_other_half():
     chosen_PR, rejected_PR = ratings()
     rejected_PR[:150, 2] = np.nan

@@ -22,6 +22,8 @@ from tests.worlds.ratings import (
     table_of,
 )
 
+pytestmark = pytest.mark.services
+
 
 def test_labels_beat_counting_where_one_rule_in_three_is_right():
     # Rule 0 is right in 95 % of the pairs, rules 1 and 2 are wrong in 70 % with twice its margin.

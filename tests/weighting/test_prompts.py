@@ -19,6 +19,8 @@ from encore.weighting.weigh import open_evidence
 from tests.worlds.prompts import table_with_prompts
 from tests.worlds.ratings import rated_pairs, table_of_pairs
 
+pytestmark = pytest.mark.services
+
 # Suffixes: P pairs, R rules.
 
 COPIES = 4

@@ -17,6 +17,8 @@ from encore.weighting.schemes.shrunk import PENALTIES, fit_shrunk
 from tests.golden.command_line import encore
 from tests.worlds.ratings import evidence_of_margins, table_of
 
+pytestmark = pytest.mark.services
+
 SHRUNK, BRADLEY_TERRY = SCHEMES = load_scheme("shrunk"), load_scheme("bradley-terry")
 
 

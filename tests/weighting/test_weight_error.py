@@ -18,6 +18,8 @@ from encore.weighting.weight_error import ratings_needed, weight_error
 from tests.worlds.prompts import DESIGNS, ranked_pairs
 from tests.worlds.ratings import rated_pairs
 
+pytestmark = pytest.mark.services
+
 # Suffixes: K qualities of a response, R rules, L levels, P pairs; 2 before PR: chosen, rejected.
 
 # Five rules on eleven levels, from nearly uniform to nearly constant.

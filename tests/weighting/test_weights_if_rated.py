@@ -51,6 +51,7 @@ def test_the_weights_are_those_of_ratings_filled_with_the_most_frequent_one():
     assert if_rated[2] > weights(partial).weights[2] + 0.05
 
 
+@pytest.mark.services
 def test_the_page_shows_both_weights_and_counts_no_failure(tmp_path):
     partial, _ = world()
     analysis = analyze(partial)

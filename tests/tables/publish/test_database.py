@@ -20,6 +20,8 @@ from tests.tables.sql.studies import NUM_PAIRS, NUM_RULES, comparable, make_pair
 from tests.tables.sql.studies import ask as ask_in_study
 from tests.worlds.studies import shard_path
 
+pytestmark = pytest.mark.services
+
 NUM_RATINGS = sum(NUM_PAIRS.values()) * 2 * NUM_RULES
 
 

@@ -31,6 +31,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("is_dataset", FAILURES)
 def test_a_failed_write_changes_nothing_and_other_content_is_never_replaced(
     one_run, tmp_path, monkeypatch, is_dataset
