@@ -21,7 +21,9 @@ from tests.worlds.tiny_judge import make_tiny_judge
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Files whose tests of services take longest: each keeps one process of several busy for minutes.
-LONG_FILES = ("test_faults.py", "test_big_run.py", "test_server_calls.py", "test_stack.py")
+LONG_FILES = ("test_faults.py", "test_big_run.py", "test_server_calls.py", "test_running_stack.py")
+#: The mark of a file all of whose tests are services.
+ALL_SERVICES = re.compile(r"^pytestmark = .*mark\.services", re.M)
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
 # Before any test module imports an engine, a hub client or a tracker.
@@ -42,15 +44,15 @@ settings.load_profile("encore")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file of which no test is selected; imports cost as much as a third of the tests."""
-    if collection_path.suffix != ".py":
+    """Import no file or folder without a selected test: imports cost a third of the tests' time."""
+    is_selected = {
+        "services and not full": lambda text: "mark.services" in text,
+        "not full and not services": lambda text: not ALL_SERVICES.search(text),
+    }.get(config.option.markexpr)
+    if is_selected is None or (collection_path.is_file() and collection_path.suffix != ".py"):
         return None
-    text = collection_path.read_text(encoding="utf-8")
-    if config.option.markexpr == "services and not full":
-        return True if "mark.services" not in text else None
-    if config.option.markexpr == "not full and not services":
-        return True if re.search(r"^pytestmark = .*mark\.services", text, re.M) else None
-    return None
+    files = [collection_path] if collection_path.is_file() else collection_path.rglob("test_*.py")
+    return None if any(is_selected(file.read_text("utf-8")) for file in files) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,8 @@ from encore.analysis.analyze import analyze
 from encore.warehouse import open_ratings, open_warehouse, read_pairs_of
 from tests.golden.command_line import encore
 
+pytestmark = pytest.mark.services
+
 NA, FAILED = "does_not_apply", "empty_reply"
 #: Ratings of the chosen and the rejected response of the pairs of rule a.
 PAIRS: dict[str, tuple[float | str, float | str]] = {

@@ -12,6 +12,8 @@ from encore.analysis.paper_figures import paper_figures
 from encore.data.rule_sets import load_rule_set
 from tests.worlds.ratings import table_of
 
+pytestmark = pytest.mark.services
+
 FIGURES = paper_figures()
 
 

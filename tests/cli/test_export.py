@@ -14,6 +14,8 @@ from tests.worlds.models import RULES
 from tests.worlds.scorings import held_out_scores, make_model
 from tests.worlds.trainings import make_study, text_rating, write_ratings
 
+pytestmark = pytest.mark.services
+
 
 def rate(pair, response: str, rule_id: str) -> float | None:
     """Rate by the text, but be-brief is constant: its entropy is 0."""

@@ -96,7 +96,7 @@ def test_a_killed_driver_is_crashed_and_its_retry_goes_on(farm: Farm, study: Pat
     run = farm.start_run(study=str(study))
     farm.wait_for_rated(2)
     farm.workers["coordinator"].kill(with_worker=False)
-    assert farm.wait_for(run, seconds=60)["state_type"] == "CRASHED"
+    assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "CRASHED"
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()
     check_ratings(study, farm.control)
@@ -119,11 +119,11 @@ def test_runs_share_servers_of_the_pool_of_which_one_is_killed_and_the_driver_to
     run = start()
     farm._with_logs(lambda: wait_until(lambda: num_asked() > 20, seconds=_SECONDS))
     farm.workers["w1"].kill(with_worker=False)
-    farm._with_logs(lambda: wait_until(lambda: len(farm.server_runs()) == 3, seconds=60))
+    farm._with_logs(lambda: wait_until(lambda: len(farm.server_runs()) == 3, seconds=_SECONDS))
     farm.workers["coordinator"].kill(with_worker=False)
-    assert farm.wait_for(run, seconds=60)["state_type"] == "CRASHED"
+    assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "CRASHED"
     third_server = farm.server_runs()[-1]["id"]  # a run ends the servers that answered none
-    farm._with_logs(lambda: wait_until(lambda: farm.api.artifacts(third_server), seconds=60))
+    farm._with_logs(lambda: wait_until(lambda: farm.api.artifacts(third_server), seconds=_SECONDS))
     farm.control.order(seconds=0.1)
     farm.retry(run)
     assert farm.wait_for(run, seconds=_SECONDS)["state_type"] == "COMPLETED", farm.tails()

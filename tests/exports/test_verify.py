@@ -19,6 +19,8 @@ from encore.exports.write_export import export_model
 from tests.worlds.models import RULES, edit_json, edit_tensors, opened_model
 from tests.worlds.tokenizers import LLAMA_3_TOKENS
 
+pytestmark = pytest.mark.services
+
 TENSORS, UP = "model.safetensors", "model.layers.0.mlp.up_proj.weight"
 END = LLAMA_3_TOKENS.index("<|eot_id|>")
 Damage = Callable[[Path], None]

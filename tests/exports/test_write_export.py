@@ -24,6 +24,8 @@ from encore.model.score_sequences import score_sequences
 from tests.exports.readers.conversations import reader_pairs
 from tests.worlds.models import MEANS, RULES, WEIGHTS, opened_model, tiny_model, token_ids
 
+pytestmark = pytest.mark.services
+
 SEQUENCES = [token_ids(length, seed=length) for length in (3, 50, 17)]
 DECODERS = sorted(name for name, kind in TRUNKS.items() if kind.is_causal)
 
@@ -70,7 +72,6 @@ def test_scoring_then_weighing_is_weighing_then_scoring(weights, seed):
     assert fold(small, {"a": 1.0, "b": 1.0, "c": 1.0}, "abc").item() == 1.0
 
 
-@pytest.mark.services
 def test_folding_an_export_of_all_heads_equals_folding_the_model(tmp_path):
     opened = opened_model()
     export_model(opened, out=tmp_path / "direct", weights=WEIGHTS)
@@ -91,7 +92,6 @@ def test_folding_an_export_of_all_heads_equals_folding_the_model(tmp_path):
     np.testing.assert_allclose(plain_N, expected_N, atol=1e-5, rtol=0)
 
 
-@pytest.mark.services
 def test_rankings_that_bfloat16_flips_are_counted_over_pairs_and_labels(tmp_path):
     opened, pairs = opened_model(), reader_pairs()
     half = export_model(opened, out=tmp_path / "half", dtype="bfloat16", pairs=pairs)

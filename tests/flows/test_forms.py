@@ -14,6 +14,8 @@ from encore.recipes.recipe import RECIPE_NAMES
 from encore.weighting.schemes import SCHEMES
 from infra.prefect_setup import ROOT
 
+pytestmark = pytest.mark.services
+
 _DEPLOYMENTS = yaml.safe_load((ROOT / "infra/prefect.yaml").read_text(encoding="utf-8"))
 ENTRYPOINTS = sorted({deployment["entrypoint"] for deployment in _DEPLOYMENTS["deployments"]})
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}

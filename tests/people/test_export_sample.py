@@ -31,6 +31,8 @@ from tests.tables.browse.studies import HOSTILE
 from tests.worlds.ratings import stats, table_of
 from tests.worlds.studies import numbered_pairs, write_lines
 
+pytestmark = pytest.mark.services
+
 annotate = partial(encore, "annotate", "export")
 #: Titles of the study's rules by rule id.
 RULE_TITLES = {"calm": "Calm", "fair": "Fair", "kind-b-words-b": "Kind <b>words</b>"}

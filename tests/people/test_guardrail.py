@@ -27,8 +27,9 @@ from tests.golden.command_line import encore as run_encore
 from tests.worlds.scorings import make_model
 from tests.worlds.studies import write_lines
 
+pytestmark = pytest.mark.services
 
-@pytest.mark.services
+
 @given(
     responses=st.lists(
         st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40
@@ -69,7 +70,6 @@ def test_the_threshold_is_chosen_on_one_half_and_measured_on_the_other():
         assert estimate.low <= estimate.value <= estimate.high
 
 
-@pytest.mark.services
 def test_intervals_of_auroc_cover_the_truth():
     # Normal rewards one standard deviation apart: AUROC = Phi(1 / sqrt(2)) = 0.7602.
     rng, num_covered = np.random.default_rng(5), 0
@@ -99,7 +99,6 @@ def test_copies_of_every_response_to_a_prompt_make_no_interval_narrower():
         assert estimate["high"] - estimate["low"] >= expected["high"] - expected["low"] - 1e-9
 
 
-@pytest.mark.services
 def test_intervals_cover_the_truth_where_responses_to_a_prompt_resemble_each_other():
     """40 prompts of six responses; three quarters of the variance lie between the prompts.
 

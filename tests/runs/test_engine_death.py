@@ -15,7 +15,7 @@ from encore.runs.shard_files import ShardTable
 from encore.runs.worker import Job, ReportRows, work_through
 from tests.runs.test_sharded_runs import SHARD_SIZE, make_job, make_manifest, squares, states
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.services, pytest.mark.timeout(60)]
 
 
 class EngineDeadError(Exception):
@@ -92,7 +92,6 @@ def test_a_shard_is_put_back_and_not_failed(tmp_path, caplog):
     assert "waiting for another process" not in caplog.text
 
 
-@pytest.mark.services
 def test_a_process_goes_on_while_shards_are_finished_between_deaths(tmp_path):
     compute = Mortal(lambda number, _: number in (1, 3, 5, 7))
     assert work_through(job_of(tmp_path, compute)).summary == "6 squared, 0 reused, 0 failed"

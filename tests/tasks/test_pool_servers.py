@@ -17,6 +17,8 @@ from encore.judges.judge_options import JudgeConfig
 from tasks import pool_servers
 from tasks.pool_servers import PoolServers, ServeConfig
 
+pytestmark = pytest.mark.services
+
 
 class FakePrefect:
     """Client of a Prefect server whose flow runs a test moves."""

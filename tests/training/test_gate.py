@@ -28,6 +28,8 @@ from tests.golden.command_line import encore
 from tests.worlds.scorings import make_model
 from tests.worlds.trainings import RULES, make_world, train_config
 
+pytestmark = pytest.mark.services
+
 HEADS = ("first", "second", "third")
 SMALL = GateConfig(hidden_size=32, num_steps=300, batch_pairs=128, temperature=1.0)
 

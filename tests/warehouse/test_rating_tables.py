@@ -22,6 +22,8 @@ from tests.golden.command_line import encore as run_command
 from tests.worlds.refusals import assert_refused
 from tests.worlds.studies import rules_of, write_rating_run
 
+pytestmark = pytest.mark.services
+
 RULES = ("harm", "kind")
 
 

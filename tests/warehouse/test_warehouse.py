@@ -118,6 +118,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_input_gives_the_same_analysis(tmp_path, kind):
     expected, analysis = analyze(RATED), analyze(KINDS[kind](tmp_path))
@@ -152,6 +153,7 @@ def test_integer_ratings_in_one_file_do_not_round_ratings_of_another(tmp_path):
     assert {rule.rule_id: rule.num_levels for rule in analyze(tmp_path).rules} == {"a": 5, "b": 2}
 
 
+@pytest.mark.services
 def test_a_file_name_with_pattern_characters_names_only_that_file(tmp_path, expected):
     decoy = with_column(TABLE, "rule_id", pa.array(["other"] * 12))
     write(decoy, tmp_path / "r1.parquet")
@@ -214,6 +216,7 @@ def test_ratings_are_analyzed_in_a_jupyter_kernel_without_widgets(tmp_path):
     assert run.out.split("\n")[:2] == ["no bar here", "3 4"], run.err
 
 
+@pytest.mark.services
 def test_a_published_data_set_that_is_synthetic_stays_so(tmp_path):
     for name in ("data", "rules"):  # the rules are no ratings
         (tmp_path / name).mkdir()
@@ -236,6 +239,7 @@ def two_runs() -> pa.Table:
     return rows.append_column("judge", pa.array(["small"] * 12 + ["large"] * 12))
 
 
+@pytest.mark.services
 def test_one_of_several_runs_or_judges_must_be_chosen(tmp_path):
     for dropped, chosen, problem in (
         ("judge", {}, r"--run: abc1, abd2"),

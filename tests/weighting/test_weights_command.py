@@ -12,6 +12,8 @@ from encore.weighting.scheme_comparison import DEFAULT_TAUS
 from tests.golden.command_line import encore
 from tests.worlds.ratings import ratings_table
 
+pytestmark = pytest.mark.services
+
 # Rule "two" has two levels, half each (H = ln 2); rule "one" is constant (H = 0).
 ROWS = [
     (f"p{i}", "s", response, rule, rating)

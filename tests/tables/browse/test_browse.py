@@ -29,6 +29,8 @@ from tests.people.answering import save_page
 from tests.tables.browse.studies import HOSTILE, browsing, write_hostile_study
 from tests.tables.sql.studies import digest_of_tree
 
+pytestmark = pytest.mark.services
+
 
 @pytest.fixture(scope="module")
 def cells(hostile_study: Path) -> pd.DataFrame:

@@ -24,6 +24,8 @@ from tests.worlds.judges import ScriptedJudge, hashed_score
 from tests.worlds.studies import numbered_pairs, study_of, write_rules
 from tests.worlds.studies import rate_study as rate_study_with
 
+pytestmark = pytest.mark.services
+
 ALL_PAIRS = sum(NUM_PAIRS.values())
 RULE_IDS = load_rule_set("encore-10").rule_ids
 

@@ -127,6 +127,7 @@ def test_ratings_are_those_of_the_chosen_run(two_runs):
     assert study_tables(study, run=key[:10]).require_run().manifest.run_key == key
 
 
+@pytest.mark.services
 def test_an_empty_study_has_empty_tables(tmp_path):
     empty = create_study(tmp_path / "empty").path
     for name in table_docs():

@@ -20,6 +20,8 @@ from tests.tables.sql.studies import ask, ask_records, make_pairs, rate_study
 from tests.worlds.ratings import table_of
 from tests.worlds.studies import numbered_pairs, rules_of, study_of, write_rating_run
 
+pytestmark = pytest.mark.services
+
 
 def test_verdicts_are_those_of_analyze(tmp_path):
     run_key = rate_study(study := make_pairs(tmp_path))

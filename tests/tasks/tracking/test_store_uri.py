@@ -9,6 +9,8 @@ import pytest
 from encore.core.errors import InputError
 from tasks.tracking.store_uri import TRACKING_URI_VARIABLE, choose_tracking_uri, hide_secrets
 
+pytestmark = pytest.mark.services
+
 
 def test_a_given_uri_precedes_the_environment_and_the_file_in_the_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
