@@ -52,8 +52,9 @@ def labels(
     with agreement. Then people's rate by the judge alone, by people alone, and corrected: the mean
     label of each of the judge's levels, by how often the judge gives it. Leave the label empty for
     responses that only the judge shall rate. A rating counts as the nearest value that labels have:
-    as yes from one half on. Labels without pairs are no input of `encore analyze`, `weights` and
-    `train`.
+    as yes from one half on. What yes means is yours: if it means that a response breaks the rule,
+    the rates are those of breaks. Labels without pairs are no input of `encore analyze`, `weights`
+    and `train`.
 
     Examples: encore labels study gold.jsonl.gz --judge ./my-judge --rules propositions.yaml
 

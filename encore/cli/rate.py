@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from encore.cli.output import warn_of_failures
+from encore.cli.output import warn_of_failures, warn_of_synthetic
 from encore.core.command_parser import JsonOption, UsageError, command
 from encore.core.errors import InputError, StudyIncompleteError
 from encore.core.number_text import amount, counted
@@ -195,6 +195,7 @@ def _say_result(result: RatingResult, values: dict[str, Any]) -> None:
     _warn_of_remarks(result)
     if values["num_truncated"]:
         warn(f"{values['num_truncated']:,} prompts were cut from the left to fit the context")
+    warn_of_synthetic(result.manifest.synthetic)
     warn_of_failures(report.failures, len(result.manifest.shards))
 
 

@@ -144,7 +144,10 @@ def _second_request() -> re.Pattern[str]:
     """Return a pattern of a second verb after a conjunction, with the word that follows it."""
     verbs = "|".join(sorted(verb_forms("asking_verbs") | verb_forms("turning_verbs")))
     nouns = "|".join(sorted(verb_forms("asking_nouns")))
-    object_follows = r"(?=\s+(?:the|a|an|all|any|no|its|his|her|their|our|your|users?|people)\b)"
+    object_follows = (
+        r"(?=\s+(?:the|a|an|all|any|no|its|his|her|their|our|your|users?|people|"
+        r"help|support|sources?|reasons?|alternatives?|where|how|whom?)\b)"
+    )
     return re.compile(
         r"\b(?:and|but|as well as|while)\s+(?:also\s+|\w+ly\s+)?"
         rf"(?:should|must|not|never|does|do|is|are|that|{verbs}|(?:{nouns}){object_follows})"

@@ -90,6 +90,9 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
             "`encore rate STUDY --judge JUDGE` rate them"
         )
     missing = [name for name in names if name not in schema.names]
+    if "source" in missing and not {*SIMILAR_NAMES["source"]} & {*folded}:
+        missing.remove("source")  # then all pairs are of one source
+        allowed_types = {name: allowed_types[name] for name in allowed_types if name != "source"}
     if repeated := [name for name in names if folded.count(name) > 1]:
         raise InputError(
             f"{label}: column {', '.join(repeated)} is there more than once (upper and lower case "
@@ -99,7 +102,7 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
         raise InputError(
             f"{label}: column {', '.join(missing)} is missing; a ratings table has "
             f"{', '.join(_EXPECTED)}, or pair_id, response and a column for each rule (a column "
-            f"source may be left out there); this one has {', '.join(schema.names)}"
+            f"source may be left out); this one has {', '.join(schema.names)}"
             f"{_renaming_advice(missing, schema.names)}"
         )
     for name, (expected, allowed) in allowed_types.items():
@@ -111,17 +114,14 @@ def check_schema(schema: pa.Schema, *, label: str, named: Sequence[str] = ()) ->
 
 
 def _renaming_advice(missing: Sequence[str], names: Sequence[str]) -> str:
-    """Return the end of an error: which columns look like those that are missing."""
+    """Return the end of an error: which columns look like those that are missing, if any."""
     renamings = {}
     for column in missing:
         possible = [name for name in names if name not in RATINGS_CONTRACT.names]
         similar = [name for name in possible if name.lower() in SIMILAR_NAMES.get(column, ())]
         if nearest := [*similar, *get_close_matches(column, possible, n=1)]:
             renamings[nearest[0]] = column
-    advice = ""
-    if renamings:
-        text = ", ".join(f"{name} to {column}" for name, column in renamings.items())
-        advice = f"; rename {text} (pandas: frame.rename(columns={renamings}))"
-    if "source" in missing and "source" not in renamings.values():
-        advice += "; add a column source with the name of the data set in every row"
-    return advice
+    if not renamings:
+        return ""
+    text = ", ".join(f"{name} to {column}" for name, column in renamings.items())
+    return f"; rename {text} (pandas: frame.rename(columns={renamings}))"

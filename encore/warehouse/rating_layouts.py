@@ -20,13 +20,13 @@ from encore.data.sources.file_streams import open_utf8, readable
 from encore.data.sources.local import is_csv
 from encore.data.table_files import read_table
 
-#: Columns of a wide table that are no rules. `source` may be missing.
+#: Columns of a wide table that are no rules. `source` may be missing, as in a long one.
 WIDE_KEYS = ("pair_id", "source", "response")
 #: Optional columns that name the prompt of a pair: pairs of one prompt belong together.
 PROMPT_COLUMNS = ("prompt_id", "prompt")
 #: Optional column of the long layout with the reason of a null rating.
 REASON_COLUMN = "null_reason"
-#: Source of the pairs of a wide table without a column `source`.
+#: Source of the pairs of a table without a column `source`.
 DEFAULT_SOURCE = "table"
 #: Names that a pandas index has in files: no rules.
 _INDEX_NAMES = ("", "index", "Unnamed: 0", "__index_level_0__")
@@ -96,8 +96,11 @@ def long_relation(
     """
     columns = [rule_columns(schema, named=named) for schema in schemas]
     rules = tuple(dict.fromkeys(rule for names in columns for rule in names or ()))
-    if None in columns:
+    has_source = any("source" in schema.names for schema in schemas)
+    if None in columns and has_source:
         return relation, ()
+    if None in columns:
+        return f"(select *, '{DEFAULT_SOURCE}' as source from {relation})", ()  # noqa: S608 - constant
     has_reasons = names_rules_not_applying(schemas)
     if is_published(schemas[0]):
         parts = [
@@ -105,7 +108,6 @@ def long_relation(
             for response, not_applicable in zip(RESPONSES, NOT_APPLICABLE_COLUMNS, strict=True)
         ]
     else:
-        has_source = any("source" in schema.names for schema in schemas)
         parts = [("response", "", "source" if has_source else f"'{DEFAULT_SOURCE}'", "")]
     rows = " union all ".join(
         f"select pair_id, {source} as source, {response} as response, "  # noqa: S608 - quoted names

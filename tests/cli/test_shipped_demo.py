@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from encore.data.rating_runs import run_status
-from encore.demo import RATINGS_PATH
+from encore.demo import JUDGE_PATH, RATINGS_PATH
 from encore.rating.rating_run import open_run
 from encore.recipes.recipe import load_recipe
 from encore.recipes.shipped_demo import make_demo_study
 from encore.warehouse import open_ratings
-from tests.worlds.studies import file_contents
+from tests.worlds.studies import file_contents, numbered_pairs, study_of
 
 
 def test_the_shipped_run_is_the_one_that_the_recipe_makes(tmp_path):
@@ -52,6 +52,14 @@ def test_a_second_demo_repairs_a_cut_off_copy_and_changes_nothing(encore, tmp_pa
     next(study.glob("ratings/*/shard-00003.*")).write_bytes(b"cut off")
     assert encore("demo", study).code == 0
     assert file_contents(study) == before
+
+
+@pytest.mark.services
+def test_pairs_of_ones_own_that_the_demos_judge_rates_are_said_to_be_no_evidence(encore, tmp_path):
+    study = study_of(numbered_pairs(2), tmp_path / "study")
+    finished = encore("rate", study, "--judge", JUDGE_PATH, "--backend", "transformers")
+    assert finished.code == 0, finished.err
+    assert "synthetic: judge of run " in finished.err
 
 
 def test_the_demo_refuses_a_study_with_other_pairs(encore, study):

@@ -203,7 +203,22 @@ def test_columns_of_other_names_are_named_with_how_to_rename_them():
         assert_refused(f"rename {new} to {column} .pandas: frame.rename", encore.analyze, renamed)
     both = UNIT.rename(columns={"rule_id": "rule", "rating": "score"})
     assert_refused("rename rule to rule_id, score to rating", encore.analyze, both)
-    assert_refused("add a column source", encore.analyze, UNIT.drop(columns="source"))
+
+
+def test_a_table_without_a_source_is_of_one_source(tmp_path):
+    frame = UNIT.drop(columns="source")
+    frame.to_parquet(tmp_path / "r.parquet")
+    expected = [
+        rule.untied for rule in encore.analyze(UNIT.assign(source="table")).answers[-1].rows
+    ]
+    for ratings in (frame, tmp_path / "r.parquet"):
+        assert [rule.untied for rule in encore.analyze(ratings).answers[-1].rows] == expected
+
+
+def test_a_file_without_the_source_that_the_others_have_is_refused(tmp_path):
+    UNIT[:40].to_parquet(tmp_path / "a.parquet")
+    UNIT[40:].drop(columns="source").to_parquet(tmp_path / "b.parquet")
+    assert_refused("source None", encore.analyze, tmp_path)
 
 
 def test_other_names_of_responses_are_counted_with_the_way_on():

@@ -281,7 +281,10 @@ def test_what_cannot_be_read_is_named_with_column_row_and_value(tmp_path):
     (tmp_path / "high.csv.gz").write_bytes(high)
     (tmp_path / "cells.csv").write_text("pair_id,source\na,b,c\n")
     for ratings, problem in (
-        (FRAME.drop(columns="source"), "column source is missing"),
+        (
+            FRAME.rename(columns={"source": "dataset"}),
+            "column source is missing.*dataset to source",
+        ),
         (mixed, "column rating, row 5: 'n/a' is of another type than "),
         (WIDE.assign(note="Hello"), "column note is .*string; expected numbers"),
         (tmp_path / "high.csv.gz", f"column rating, Row #{first_high}: .*'high'"),
