@@ -22,6 +22,8 @@ from tests.worlds.tiny_judge import make_tiny_judge
 ROOT = Path(__file__).resolve().parent.parent
 #: Files whose tests of services take longest: each keeps one process of several busy for minutes.
 LONG_FILES = ("test_faults.py", "test_big_run.py", "test_server_calls.py", "test_running_stack.py")
+#: The choice of `make test`, in pyproject.toml.
+DEFAULT_TESTS = "not full and not services"
 #: The mark of a file all of whose tests are services.
 ALL_SERVICES = re.compile(r"^pytestmark = .*mark\.services", re.M)
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -47,7 +49,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Import no file or folder without a selected test: imports cost a third of the tests' time."""
     is_selected = {
         "services and not full": lambda text: "mark.services" in text,
-        "not full and not services": lambda text: not ALL_SERVICES.search(text),
+        DEFAULT_TESTS: lambda text: not ALL_SERVICES.search(text),
     }.get(config.option.markexpr)
     if is_selected is None or (collection_path.is_file() and collection_path.suffix != ".py"):
         return None
@@ -63,6 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if device_tests and not has_accelerator():
         for test in device_tests:
             test.add_marker(pytest.mark.skip(reason="needs an accelerator: nvidia-smi lists none"))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how to run the slower tests: a file may have no others."""
+    if config.option.markexpr == DEFAULT_TESTS:
+        terminalreporter.write_line("slower tests are left out; -m 'not full' runs them too")
 
 
 def pytest_collection_finish() -> None:
