@@ -285,7 +285,7 @@ def _print_addresses(stack: Stack, folder: Path) -> None:
         f"\n  Prefect   {stack.prefect_url}"
         f"\n  MLflow    {_experiment_page(stack)}"
         f"\n  Logs      {folder / 'logs'}"
-        f"\n\nStart a run: {stack.prefect_url}/deployments, encore-demo, Run, Quick run."
+        f"\n\nStart a run: {stack.prefect_url}/deployments, encore-demo, Run, Quick run, Run."
         "\nmake down stops everything."
     )
 

@@ -80,7 +80,7 @@ def false_share(rng: np.random.Generator, *, num_studies: int, **study: Any) -> 
 # --- false verdicts -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_rules", [10, 20])
+@pytest.mark.parametrize("num_rules", [10, pytest.param(20, marks=FULL)])
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize(("num_studies", "tie_rate"), few_or_all_tie_rates(60, 3000))
 def test_meaningless_labels_give_a_false_verdict_in_one_study_in_twenty(
@@ -207,7 +207,7 @@ def test_copies_of_every_pair_make_no_interval_narrower():
     assert mean_credit_interval(credit_N, group_N).low == pytest.approx(low, abs=4e-3)
 
 
-@pytest.mark.parametrize("accuracy", [0.5, 0.6, 0.8])
+@pytest.mark.parametrize("accuracy", [0.6, *(pytest.param(a, marks=FULL) for a in (0.5, 0.8))])
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("num_studies", [150, pytest.param(2000, marks=FULL)])
 def test_intervals_cover_the_true_accuracy(design, accuracy, num_studies):

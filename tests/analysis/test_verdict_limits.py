@@ -170,7 +170,7 @@ def test_no_number_above_a_million_is_named():
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("accuracy", [0.5, 0.55, 0.65])
+@pytest.mark.parametrize("accuracy", [0.55, *(pytest.param(a, marks=FULL) for a in (0.5, 0.65))])
 @pytest.mark.parametrize("num_studies", [60, pytest.param(600, marks=FULL)])
 def test_the_range_has_what_is_needed_in_80_percent_of_studies(accuracy, num_studies):
     """80 %: of 60 studies, 41 or fewer have a chance of 1 %; at 50 % nothing is ever enough."""
@@ -205,7 +205,7 @@ def _needed(accuracy: float, confidence: float) -> float:
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("correlation", [0.5, 0.9, 0.97])
+@pytest.mark.parametrize("correlation", [0.9, *(pytest.param(r, marks=FULL) for r in (0.5, 0.97))])
 @pytest.mark.parametrize("num_studies", [60, pytest.param(600, marks=FULL)])
 def test_the_interval_of_a_correlation_covers_it_and_decides_on_doubles(correlation, num_studies):
     """300 pairs; margins are normal. At 0.9, the threshold, a double is said in 2.5 %.

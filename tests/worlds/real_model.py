@@ -26,7 +26,7 @@ _SERVER = """
 import sys, time, xllamacpp
 options = xllamacpp.CommonParams()
 options.model.path, options.model_alias, options.port = sys.argv[1], {"smollm2"}, int(sys.argv[2])
-options.n_ctx, options.n_parallel, options.cpuparams.n_threads = 8192, 2, 2
+options.n_ctx, options.n_parallel, options.cpuparams.n_threads = 8192, 2, 1
 server = xllamacpp.Server(options)
 time.sleep(3600)
 """
