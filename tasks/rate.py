@@ -18,8 +18,8 @@ from prefect.runtime import deployment
 from encore.core.config import StageConfig, option
 from encore.core.errors import StudyIncompleteError
 from encore.data.study import open_study
+from encore.judges.base import Judge
 from encore.judges.judge_options import JudgeConfig
-from encore.judges.served_judge import ServedJudge
 from encore.rating.rating_options import RatingConfig, RatingRunOptions
 from encore.rating.rating_run import open_run
 from encore.rating.replies import note_on_refusals
@@ -103,13 +103,15 @@ def _raise_if_incomplete(report: RunReport) -> None:
 
 def _pool_judge(
     study: Path, config: JudgeConfig, how: RatingRunOptions, options: ServersConfig
-) -> tuple[ServedJudge, ShowEngines] | None:
+) -> tuple[Judge, ShowEngines] | None:
     """Return the judge on servers of the GPU pool, and a function that shows how they are.
 
     None where the judge is opened in this process.
     """
     if deployment.id is None or config.backend != "vllm":
         return None
+    from encore.judges.served_judge import ServedJudge  # a client's second of imports
+
     servers = PoolServers(
         config=config, num_servers=num_pool_servers(how.engines), keep_minutes=options.keep_minutes
     )

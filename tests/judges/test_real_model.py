@@ -58,7 +58,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(study: Path, judge: Judge, **options: Any) -> RatingRun:
-    config = RatingConfig(judge=JudgeConfig(model="smollm2"), **options)
+    # The ten rules of a response share their prompt, which is computed once.
+    judge_config = JudgeConfig(model="smollm2")
+    config = RatingConfig(judge=judge_config, layout="demand-first", **options)
     return open_run(open_study(study), config, judge=judge)
 
 
