@@ -110,7 +110,8 @@ def _pool_judge(
     """
     if deployment.id is None or config.backend != "vllm":
         return None
-    from encore.judges.served_judge import ServedJudge  # a client's second of imports
+    # Its HTTP client takes a second to import, and other runs have no use for it.
+    from encore.judges.served_judge import ServedJudge
 
     servers = PoolServers(
         config=config, num_servers=num_pool_servers(how.engines), keep_minutes=options.keep_minutes
