@@ -17,6 +17,7 @@ from encore.core import terminal
 from encore.core.settings import prepare_environment
 from tests.browser.chromium import Page, browser_page
 from tests.skips import fail_unknown_skip
+from tests.worlds.certificate import one_certificate
 from tests.worlds.tiny_judge import make_tiny_judge
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,12 @@ prepare_environment()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Two test processes share the cores; more threads than cores are several times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Every engine fills its cache with zeros when it starts.
+os.environ.setdefault("ENCORE_CPU_KV_CACHE_GIB", "1")
+
+# Each HTTP client of each process reads what it trusts: of 130 certificates in 40 ms, of one in 1.
+# No test calls another machine. The files in build/ outlive a run.
+os.environ.setdefault("SSL_CERT_FILE", str(one_certificate(ROOT / "build" / "tests")))
 
 # A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
 # The imports above may have made the consoles already.

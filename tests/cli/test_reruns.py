@@ -10,7 +10,9 @@ import json
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,13 +37,10 @@ COMMANDS = (
 )
 
 
-def run_commands(folder: Path) -> None:
-    os.chdir(folder)
-    printed = {}
-    for command in COMMANDS:
-        finished = encore(*command.split(), "--json")
-        printed[command] = (finished.code, finished.out)
-    json.dump(printed, sys.stdout)
+def printed_by(commands: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the exit code and the output of each command, run in this folder."""
+    finished = {command: encore(*command.split(), "--json") for command in commands}
+    return {command: [ended.code, ended.out] for command, ended in finished.items()}
 
 
 def label_of(item_id: str, question: str, *, annotator: int) -> str:
@@ -80,16 +79,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_command_prints_the_same_numbers_in_another_process(folder):
-    printed = []
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        call = (sys.executable, "-m", "tests.cli.test_reruns", folder)
-        printed.append(run_process(*call, env=environment, cwd=ROOT).json)
-    for command, (code, output) in printed[0].items():
+def test_a_command_prints_the_same_numbers_in_another_process(folder, monkeypatch):
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # of this process: any other
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+    call = (sys.executable, "-m", "tests.cli.test_reruns", folder)
+    printed_elsewhere = run_process(*call, env=environment, cwd=ROOT).json
+    monkeypatch.chdir(folder)
+    for command, (code, output) in printed_by(COMMANDS).items():
         assert code == (4 if command.startswith("check") else 0), (command, output)
-        assert (code, output) == tuple(printed[1][command]), command
+        assert [code, output] == printed_elsewhere[command], command
 
 
 if __name__ == "__main__":
-    run_commands(Path(sys.argv[1]))
+    os.chdir(sys.argv[1])
+    json.dump(printed_by(COMMANDS), sys.stdout)

@@ -28,6 +28,7 @@ from tests.distributed.steered_judge import SteeredJudge
 from tests.worlds.servers import (
     Answer,
     PrefectServer,
+    add_database,
     background_process,
     free_port,
     wait_until,
@@ -177,6 +178,8 @@ class Farm:
         environ = self.environ("server") | {"PREFECT_SERVER_UI_ENABLED": "false"}
         if self.database_url:
             environ["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database_url
+        else:
+            add_database(Path(environ["PREFECT_HOME"]))
         log = self.folder / "server.log"
         command = [sys.executable, "-m", "infra.stack", "server"]
         command += ["--host", self.host, "--port", str(self.port)]

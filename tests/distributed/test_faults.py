@@ -91,6 +91,7 @@ def test_a_run_goes_on_without_the_server_and_its_shards_are_shown_afterwards(
     rate_while_the_server_is_away(farm, tmp_path, num_shards=24, seconds=1.0, away_seconds=20)
 
 
+@pytest.mark.full  # below a driver is killed too, whose judges are servers
 def test_a_killed_driver_is_crashed_and_its_retry_goes_on(farm: Farm, study: Path) -> None:
     farm.control.order(seconds=2.0)
     run = farm.start_run(study=str(study))

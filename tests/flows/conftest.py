@@ -27,7 +27,7 @@ from infra.prefect_setup import prefect_environment
 from tasks import server_calls
 from tasks.artifacts import artifact_key
 from tests.tasks.tracking.mlflow_store import copy_store
-from tests.worlds.servers import PrefectServer, free_port, running_server
+from tests.worlds.servers import PrefectServer, add_database, free_port, running_server
 from tests.worlds.studies import numbered_pairs, study_of, write_lines
 
 NUM_PAIRS = 6
@@ -133,6 +133,8 @@ def rating(tiny_judge: Path) -> Callable[..., RatingConfig]:
 
 @pytest.fixture
 def without_server(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of flows that start a server of their own."""
+    add_database(tmp_path / "prefect-home")
     return prefect_environment(tmp_path / "prefect-home", port=free_port())
 
 

@@ -65,24 +65,24 @@ def opened(study: Path, judge: Judge, **options: Any) -> RatingRun:
 
 
 def test_prose_ends_the_run_with_some_of_it_and_a_remedy(study, judge):
-    run = opened(study, judge, max_reply_tokens=12)
+    run = opened(study, judge, max_reply_tokens=8)
     with pytest.raises(NoRatingsError, match=r"of 5\d|of 60 replies hold no rating") as caught:
         work_through(run.job())
     assert "--decode choice" in str(caught.value)
 
 
 def test_a_choice_is_always_on_the_scale(study, judge):
-    run = opened(study, judge, decode="choice")
+    run = opened(study, judge, decode="choice", limit=1)
     assert not work_through(run.job()).failures
     ratings = [*ratings_of(run_status(run.run_dir), ["pair_id", "rule_id", "response"]).values()]
-    assert len(ratings) == 60
+    assert len(ratings) == 20
     assert {*ratings} <= TENTHS
 
 
 def test_labels_that_are_no_answer_are_told_by_their_probability(study, judge):
     with pytest.raises(NoRatingsError, match=r"low_label_mass.*% on the labels.*--scale"):
         work_through(opened(study, judge, decode="expected").job())
-    run = opened(study, judge, decode="expected", min_label_mass=0.001)
+    run = opened(study, judge, decode="expected", min_label_mass=0.001, limit=1)
     assert not work_through(run.job()).failures
     note = note_on_label_mass(run.manifest, run_status(run.run_dir).paths)
     assert re.match(r"\d\d? % of the judge's probability is on the labels", note)

@@ -17,6 +17,7 @@ START_SECONDS = 400
 ENVIRONMENT = os.environ | {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several servers on the same cores
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a process less
     "OMP_NUM_THREADS": "1",
 }
 
