@@ -12,17 +12,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from encore.core import terminal
 from encore.core.settings import prepare_environment
 from tests.browser.chromium import Page, browser_page
 from tests.skips import fail_unknown_skip
-from tests.worlds.certificate import one_certificate
+from tests.worlds.built_once import one_certificate
 from tests.worlds.tiny_judge import make_tiny_judge
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Files whose tests of services take longest: each keeps one process of several busy for minutes.
 LONG_FILES = ("test_faults.py", "test_big_run.py", "test_server_calls.py", "test_running_stack.py")
+FLOWS = "tests/flows/"
 #: The choice of `make test`, in pyproject.toml.
 DEFAULT_TESTS = "not full and not services"
 #: The mark of a file all of whose tests are services.
@@ -38,8 +41,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("ENCORE_CPU_KV_CACHE_GIB", "1")
 
 # Each HTTP client of each process reads what it trusts: of 130 certificates in 40 ms, of one in 1.
-# No test calls another machine. The files in build/ outlive a run.
-os.environ.setdefault("SSL_CERT_FILE", str(one_certificate(ROOT / "build" / "tests")))
+# No test calls another machine.
+os.environ.setdefault("SSL_CERT_FILE", str(one_certificate()))
 
 # A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
 # The imports above may have made the consoles already.
@@ -62,6 +65,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     files = [collection_path] if collection_path.is_file() else collection_path.rglob("test_*.py")
     return None if any(is_selected(file.read_text("utf-8")) for file in files) else True
+
+
+class _ByFile(LoadFileScheduling):
+    """One process has all tests of a file, and one all flows: they share a Prefect server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return FLOWS if file.startswith(FLOWS) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile | None:
+    """Choose which process has which tests."""
+    return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

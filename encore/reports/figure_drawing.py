@@ -215,9 +215,21 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _saved(figure: Figure, kind: str, *, transparent: bool = False) -> bytes:
-    """Return a figure as a file without a date, so that equal figures are equal bytes."""
+    """Return a figure as a file without a date, so that equal figures are equal bytes.
+
+    `Figure.savefig` would draw it twice, the first time for a layout that it has already.
+    """
+    from matplotlib import rcParams
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata={"Date": None}, transparent=transparent)
+    figure.set_facecolor("none" if transparent else rcParams["savefig.facecolor"])
+    if kind == "svg":
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    else:
+        figure.set_dpi(rcParams["savefig.dpi"])
+        FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
 
 

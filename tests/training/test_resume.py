@@ -30,7 +30,7 @@ def newest(out: Path) -> int:
 @pytest.mark.parametrize(
     ("num_kills", "num_steps", "preference_head"),
     [
-        pytest.param(2, 160, "joint", id="2-kills-with-head-0", marks=pytest.mark.services),
+        pytest.param(1, 80, "joint", id="1-kill-with-head-0", marks=pytest.mark.services),
         pytest.param(10, 900, "none", id="10-kills", marks=pytest.mark.full),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from encore.core.errors import EncoreError
 from encore.weighting.scheme_options import SchemeOptions
 from encore.weighting.schemes import load_scheme
 from encore.weighting.schemes.bradley_terry import fit_scores
@@ -58,6 +59,12 @@ def test_the_gradient_at_the_optimum_is_0_or_positive_at_a_bound(seed):
 
 
 # --- missing ratings ------------------------------------------------------------------------------
+
+
+def test_copies_whose_margins_are_too_large_for_the_ridge_are_one_error_with_their_range():
+    margin_PR = 1e7 * np.array([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
+    with pytest.raises(EncoreError, match=r"from -1e\+07 to 1e\+07: check the ratings' scale"):
+        fit_scores(margin_PR)
 
 
 def test_pairs_that_a_rule_did_not_rate_are_left_out_and_counted():

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import httpx
 
 from infra.prefect_setup import LOOPBACK, ROOT, prefect_environment, server_command
+from tests.worlds.built_once import built_once
 
 _START_SECONDS = 240.0
 _STOP_SECONDS = 60.0
@@ -81,23 +81,18 @@ class PrefectServer:
 
 
 def add_database(home: Path) -> None:
-    """Put an empty Prefect database into a home that has none.
-
-    A server makes it in 9 s of processor time. It is made once a checkout and then copied.
-    """
-    template = ROOT / "build" / "tests" / f"prefect-{version('prefect')}.db"
-    if not template.exists():
-        with tempfile.TemporaryDirectory() as name:
-            environ = prefect_environment(Path(name), port=free_port())
-            command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-            subprocess.run(command, env=environ, check=True, capture_output=True)
-            template.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = template.with_suffix(f".{os.getpid()}")
-            shutil.copy(Path(name) / "prefect.db", unfinished)
-        unfinished.replace(template)
+    """Put an empty Prefect database into a home that has none; a server takes 9 s to make it."""
+    template = built_once(f"prefect-{version('prefect')}.db", _build_database)
     if not (home / "prefect.db").exists():
         home.mkdir(parents=True, exist_ok=True)
         shutil.copy(template, home / "prefect.db")
+
+
+def _build_database(path: Path) -> None:
+    environ = prefect_environment(path.parent, port=free_port())
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+    subprocess.run(command, env=environ, check=True, capture_output=True)
+    (path.parent / "prefect.db").rename(path)
 
 
 @contextlib.contextmanager

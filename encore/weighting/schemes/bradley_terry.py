@@ -56,7 +56,8 @@ def fit_scores(
     Raises:
         EncoreError: The steps find no optimum.
     """
-    from scipy.linalg import cholesky, solve_triangular
+    # LAPACK itself: with few rules, the checks of `scipy.linalg` take longer than the solving.
+    from scipy.linalg.lapack import dpotrf, dtrtrs
     from scipy.optimize import nnls
 
     num_rules = margin_PR.shape[1]
@@ -81,20 +82,23 @@ def fit_scores(
         slope_R, curvature_RR = _derivatives(margin_PR, score_R, is_joint=is_joint)
         slope_R += RIDGE * score_R + penalty * away_from_target(score_R)
         # With curvature U'U, the quadratic model is |U s' - (U s - U'⁻¹ slope)|² / 2.
-        root_RR = cholesky(curvature_RR + added_RR)
-        goal_R = root_RR @ score_R - solve_triangular(root_RR, slope_R, trans="T")
+        root_RR, is_singular = dpotrf(curvature_RR + added_RR)
+        if is_singular:  # margins so large that the ridge is rounded away
+            break
+        goal_R = root_RR @ score_R - dtrtrs(root_RR, slope_R, trans=1)[0]
         step_R = nnls(root_RR, goal_R)[0] - score_R
         decrease = -float(slope_R @ step_R)
         if decrease < _SMALLEST_DECREASE:
             return np.asarray(score_R + step_R, dtype=np.float64)
-        share = 1.0
+        share, last_value = 1.0, value
         # Near the optimum a sum over many pairs rounds by more than the loss decreases.
-        while loss(score_R + share * step_R) > value - 1e-4 * share * decrease + _ROUNDING:
+        while (value := loss(score_R + share * step_R)) > (
+            last_value - 1e-4 * share * decrease + _ROUNDING
+        ):
             share /= 2
         score_R = score_R + share * step_R
-        value = loss(score_R)
     raise EncoreError(
-        f"weights from labels: no optimum after {_MAX_STEPS} steps; the margins range from "
+        f"weights from labels: no optimum within {_MAX_STEPS} steps; the margins range from "
         f"{margin_PR.min():g} to {margin_PR.max():g}: check the ratings' scale"
     )
 
