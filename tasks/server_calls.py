@@ -22,9 +22,9 @@ import httpx
 from prefect import get_run_logger
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import TaskRun
-from prefect.context import TaskRunContext
+from prefect.context import SettingsContext, TaskRunContext, get_settings_context
 from prefect.exceptions import MissingContextError, PrefectException
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.settings import PREFECT_API_URL
 from prefect.utilities.engine import emit_task_run_state_change_event
 
 Result = TypeVar("Result")
@@ -75,7 +75,7 @@ def server_answers() -> bool:
     url = PREFECT_API_URL.value()
     if not url:
         return True
-    with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
+    with _client_retries(0):
         return _health_client(url).api_healthcheck() is None
 
 
@@ -84,6 +84,17 @@ def _health_client(_url: str) -> SyncPrefectClient:
     """Return a client with a short time limit. It is kept: to make one takes longer than a call."""
     settings = {"timeout": httpx.Timeout(_ANSWER_SECONDS)}
     return get_client(httpx_settings=settings, sync_client=True)
+
+
+def _client_retries(number: int) -> SettingsContext:
+    """Return a context in which Prefect's client tries a call again this often.
+
+    `prefect.settings.temporary_settings` would validate every setting, 0.1 s for each call.
+    """
+    context = get_settings_context()
+    client = context.settings.client.model_copy(update={"max_retries": number})
+    settings = context.settings.model_copy(update={"client": client})
+    return SettingsContext(profile=context.profile, settings=settings)
 
 
 def best_effort(call: Callable[[], Result], *, retry_name: str | None = None) -> Result | None:
@@ -98,7 +109,7 @@ def best_effort(call: Callable[[], Result], *, retry_name: str | None = None) ->
         The call's result. None if the server is away or refused the call, which is logged.
     """
     # A call that waits is made in the context of this run, whichever thread makes it.
-    with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 1}):
+    with _client_retries(1):
         attempt = partial(contextvars.copy_context().run, call)
     with _server.lock:
         _server.waiting_calls.pop(retry_name or "", None)

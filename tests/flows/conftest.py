@@ -23,6 +23,7 @@ from prefect.settings import (
 from encore.core.errors import EncoreError
 from encore.judges.judge_options import JudgeConfig
 from encore.rating.rating_options import RatingConfig
+from encore.reports import write_report
 from infra.prefect_setup import prefect_environment
 from tasks import server_calls
 from tasks.artifacts import artifact_key
@@ -92,6 +93,12 @@ def error_of(state: State[Any]) -> EncoreError:
     error = state.result(raise_on_failure=False)
     assert isinstance(error, EncoreError)
     return error
+
+
+@pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have reports written as without Matplotlib: pictures take as long as a small pipeline."""
+    monkeypatch.setattr(write_report, "find_spec", lambda _: None)
 
 
 @pytest.fixture

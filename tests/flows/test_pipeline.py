@@ -18,6 +18,7 @@ from encore.data.study import open_study
 from encore.rating.rating_options import RatingConfig
 from encore.recipes.recipe import RecipeRating, Weighing, changed, load_recipe
 from encore.recipes.recipe_run import RecipeResult
+from encore.reports.write_report import default_folder
 from encore.weighting.weigh import weights
 from encore.weighting.weight_vector import WeightVector
 from flows import pipeline as module
@@ -50,10 +51,13 @@ def start(
 
 @pytest.mark.usefixtures("prefect_api")
 def test_pairs_become_weights_and_a_second_run_does_only_what_is_missing(
-    tmp_path: Path, pairs_file: Path, rating: RatingOf
+    tmp_path: Path, pairs_file: Path, rating: RatingOf, request: pytest.FixtureRequest
 ) -> None:
     study = tmp_path / "study"
     first = start(study, pairs_file, rating(), tau=0.5)
+    [run_dir] = list_runs(open_study(study).ratings_dir)
+    assert (default_folder(run_dir) / "figures" / "ties.png").is_file()
+    request.getfixturevalue("without_pictures")
     assert first.message == "3 rated, 0 reused, 0 failed"
     vector = first.result()
     assert isinstance(vector, WeightVector)
@@ -62,14 +66,14 @@ def test_pairs_become_weights_and_a_second_run_does_only_what_is_missing(
         assert artifact(key, study)
 
     pairs_written = (study / "pairs" / "small.parquet").stat().st_mtime_ns
-    shard_path(list_runs(open_study(study).ratings_dir)[0], 1).unlink()
+    shard_path(run_dir, 1).unlink()
     again = start(study, pairs_file, rating(), scheme="top-k", k=2)
     assert again.message == "1 rated, 2 reused, 0 failed"
     assert (study / "pairs" / "small.parquet").stat().st_mtime_ns == pairs_written
     assert again.result() == weights(study, scheme="top-k", k=2)
 
 
-@pytest.mark.usefixtures("prefect_api")
+@pytest.mark.usefixtures("prefect_api", "without_pictures")
 def test_a_pilot_is_a_pipeline_of_few_pairs(
     tmp_path: Path, pairs_file: Path, rating: RatingOf
 ) -> None:
@@ -87,7 +91,7 @@ def test_a_pilot_is_a_pipeline_of_few_pairs(
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.usefixtures("prefect_api")
+@pytest.mark.usefixtures("prefect_api", "without_pictures")
 def test_each_weighing_is_one_mlflow_run_with_the_figures_of_its_rules(
     tmp_path: Path, pairs_file: Path, rating: RatingOf, store_uri: str
 ) -> None:

@@ -50,8 +50,8 @@ def test_a_report_mlflow_and_prefect_show_the_numbers_of_sql(study, tmp_path, mo
     rows = encore("sql", study, "from entropy_accuracy where source is null", "--json").json
     expected = {row["rule_id"]: row for row in rows}
 
-    assert encore("report", study, "--out", tmp_path / "page").code == 0
-    page = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
+    assert encore("report", study, "--out", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     for rule_id, row in expected.items():
         cells = re.findall(rf'<th scope="row" data-value="{rule_id}">(.*?)</tr>', page, re.DOTALL)
         [values] = [values for values in map(_values, cells) if str(row["coverage"]) in values]
