@@ -5,20 +5,23 @@ As a command, with or without a Prefect server: ``python -m flows.score STUDY --
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from encore.data.study import open_study
 from encore.data.study_options import StudyArgument
 from encore.runs.worker import raise_for_failed_shards
-from encore.scoring.head_accuracy import scoring_accuracies
 from encore.scoring.scoring_options import ScoringConfig, ScoringRunOptions
-from encore.scoring.scoring_run import ScoreResult
 from flows.command import run_command
 from flows.study_flow import study_flow
 from tasks.artifacts import publish_head_accuracy
 from tasks.flow_reporter import FlowReporter
 from tasks.stage_task import Attempts, retries_option, run_stage
+
+if TYPE_CHECKING:
+    from encore.scoring.scoring_run import ScoreResult
 
 
 class ScoringAttempts(Attempts):
@@ -53,6 +56,8 @@ def score(
 
     result = run_stage("score", work, attempts=attempts)
     num_scored = result.num_shards - result.num_reused
+    from encore.scoring.head_accuracy import scoring_accuracies  # brings torch
+
     all_pairs, held_out = scoring_accuracies(open_study(study), result)
     paragraphs = [
         f"Scores of {result.num_pairs} pairs: `{result.out}`.",

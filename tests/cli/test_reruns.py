@@ -32,7 +32,7 @@ COMMANDS = (
     "annotate import study annotator-1.json annotator-2.json",
     "annotate export study --seed 3",
     "labels labels.jsonl",
-    "report study",
+    "report study --out page.html",
     "plan train study --backbone minilm",
 )
 

@@ -20,6 +20,7 @@ from encore.judges import open_judge
 from encore.judges.base import Decoding, Judge
 from encore.judges.judge_options import JudgeConfig
 from encore.judges.server_options import ServerOptions
+from encore.rating import null_watch
 from encore.rating.null_watch import NoRatingsError
 from encore.rating.rating_options import RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
@@ -53,8 +54,14 @@ def judge(
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a study of three pairs: 60 prompts under ten rules."""
-    return study_of(numbered_pairs(3), tmp_path_factory.mktemp("real") / "study")
+    """Make a study of one pair: 20 prompts under ten rules."""
+    return study_of(numbered_pairs(1), tmp_path_factory.mktemp("real") / "study")
+
+
+@pytest.fixture(autouse=True)
+def _early_judgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a run judged after 15 replies and not 50, which take a minute."""
+    monkeypatch.setattr(null_watch, "_MIN_REPLIES", 15)
 
 
 def opened(study: Path, judge: Judge, **options: Any) -> RatingRun:
@@ -65,14 +72,14 @@ def opened(study: Path, judge: Judge, **options: Any) -> RatingRun:
 
 
 def test_prose_ends_the_run_with_some_of_it_and_a_remedy(study, judge):
-    run = opened(study, judge, max_reply_tokens=8)
-    with pytest.raises(NoRatingsError, match=r"of 5\d|of 60 replies hold no rating") as caught:
+    run = opened(study, judge, max_reply_tokens=12)
+    with pytest.raises(NoRatingsError, match=r"of (1[5-9]|20) replies hold no rating") as caught:
         work_through(run.job())
     assert "--decode choice" in str(caught.value)
 
 
 def test_a_choice_is_always_on_the_scale(study, judge):
-    run = opened(study, judge, decode="choice", limit=1)
+    run = opened(study, judge, decode="choice")
     assert not work_through(run.job()).failures
     ratings = [*ratings_of(run_status(run.run_dir), ["pair_id", "rule_id", "response"]).values()]
     assert len(ratings) == 20
@@ -82,7 +89,7 @@ def test_a_choice_is_always_on_the_scale(study, judge):
 def test_labels_that_are_no_answer_are_told_by_their_probability(study, judge):
     with pytest.raises(NoRatingsError, match=r"low_label_mass.*% on the labels.*--scale"):
         work_through(opened(study, judge, decode="expected").job())
-    run = opened(study, judge, decode="expected", min_label_mass=0.001, limit=1)
+    run = opened(study, judge, decode="expected", min_label_mass=0.001)
     assert not work_through(run.job()).failures
     note = note_on_label_mass(run.manifest, run_status(run.run_dir).paths)
     assert re.match(r"\d\d? % of the judge's probability is on the labels", note)

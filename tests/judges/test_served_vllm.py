@@ -21,7 +21,7 @@ from tests.worlds.studies import numbered_pairs, study_of
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
-NUM_PAIRS = 60
+NUM_PAIRS = 24
 
 
 class Killer(Reporter):
@@ -55,7 +55,7 @@ def shard_files(study: Path) -> list[str]:
 def test_two_servers_of_which_one_is_killed_rate_what_one_engine_rates(folder, tmp_path):
     """Either continues the other's run: the key, the files and their digests are equal."""
     studies = [study_of(numbered_pairs(NUM_PAIRS), tmp_path / name) for name in ("one", "two")]
-    config = RatingConfig(judge=JudgeConfig(model=str(folder)), shard_size=5)
+    config = RatingConfig(judge=JudgeConfig(model=str(folder)), shard_size=2)
     rate(open_study(studies[0]), config)
 
     how = RatingRunOptions(engines=2, shard=(0, 1, 2, 3, 4, 5, 6, 7))
