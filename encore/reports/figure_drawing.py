@@ -225,11 +225,14 @@ def _saved(figure: Figure, kind: str, *, transparent: bool = False) -> bytes:
 
     buffer = io.BytesIO()
     figure.set_facecolor("none" if transparent else rcParams["savefig.facecolor"])
+    canvas: Any
     if kind == "svg":
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+        canvas = FigureCanvasSVG(figure)
+        canvas.print_svg(buffer, metadata={"Date": None})
     else:
         figure.set_dpi(rcParams["savefig.dpi"])
-        FigureCanvasAgg(figure).print_png(buffer)
+        canvas = FigureCanvasAgg(figure)
+        canvas.print_png(buffer)
     return buffer.getvalue()
 
 
