@@ -46,7 +46,7 @@ test: setup ## The default test suite, in two processes
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-services: setup ## Slower tests: flows, demos, real servers, engines and commands as processes, simulations, reports
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "services and not full" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "services and not full" $(ARGS)
 
 test-full: setup ## All tests, long counts too, none skipped; needs root and .ci/packages
 	@ENCORE_STRICT_SKIPS=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "full or services or not full" $(ARGS)

@@ -109,6 +109,7 @@ def test_an_address_without_a_prefect_api_is_refused_without_its_password(
         files.shutdown()
 
 
+@pytest.mark.full
 def test_an_mlflow_server_is_no_prefect_server(store_uri: str, tmp_path: Path) -> None:
     with mlflow_server(store_uri, tmp_path) as url:
         for path in ("", "/api"):

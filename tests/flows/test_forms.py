@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -49,6 +51,14 @@ def parts_of(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
     inner = [*field.get("anyOf", ()), *field.get("prefixItems", ())]
     for part in inner + ([field["items"]] if isinstance(field.get("items"), dict) else []):
         yield from parts_of(part)
+
+
+def test_registering_deployments_imports_nothing_that_only_work_needs() -> None:
+    """Every worker imports a flow anew for each run, and `make up` imports them all."""
+    modules = ", ".join({entrypoint.rpartition(".")[0] for entrypoint in ENTRYPOINTS})
+    heavy = {"torch", "vllm", "mlflow", "matplotlib"}
+    code = f"import sys, {modules}; print(*{heavy} & {{*sys.modules}})"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "\n"
 
 
 @pytest.mark.parametrize("entrypoint", ENTRYPOINTS)

@@ -48,7 +48,7 @@ def all_ratings(study: Path) -> pa.Table:
 @pytest.mark.parametrize(
     ("backend", "num_kills", "num_shards"),
     [
-        pytest.param("transformers", 1, 10, marks=pytest.mark.services),
+        pytest.param("transformers", 1, 10, marks=pytest.mark.full),
         pytest.param("vllm", 20, 90, marks=[pytest.mark.full, pytest.mark.timeout(3600)]),
     ],
 )

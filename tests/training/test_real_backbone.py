@@ -106,7 +106,8 @@ def test_the_first_step_has_the_loss_and_gradients_of_plain_transformers_and_pef
         assert (optimizer.gradients[0][name] - gradient).abs().max() <= 1e-4 * scale, name
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_adapters_train_and_the_export_scores_as_plain_transformers(
     world, examples, tmp_path, dtype
 ):
