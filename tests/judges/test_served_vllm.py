@@ -19,7 +19,7 @@ from encore.rating.rating_run import open_run, rate, rate_run
 from encore.runs.worker import work_through
 from tests.worlds.studies import numbered_pairs, study_of
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 NUM_PAIRS = 24
 

@@ -156,7 +156,7 @@ def test_two_processes_train_as_one_with_other_settings(folder, tmp_path, name):
     assert_same_run(two, single, tolerance=2e-2, accuracy_tolerance=1 / num_held_out)
 
 
-@pytest.mark.full
+@pytest.mark.services
 def test_a_process_that_dies_ends_the_run_and_one_process_continues(folder, tmp_path, single_run):
     out, logs = tmp_path / "out", tmp_path / "logs"
     command = train_command(folder, out=out, **SETTINGS)
