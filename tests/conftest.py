@@ -41,8 +41,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("ENCORE_CPU_KV_CACHE_GIB", "1")
 
 # Each HTTP client of each process reads what it trusts: of 130 certificates in 40 ms, of one in 1.
-# No test calls another machine.
-os.environ.setdefault("SSL_CERT_FILE", str(one_certificate()))
+# No test calls another machine but pip, for some of test-full; it trusts what its user does.
+_trusted = os.environ.get("SSL_CERT_FILE")
+if _trusted != (_one := str(one_certificate())):
+    os.environ["SSL_CERT_FILE"] = _one
+    if _trusted:
+        os.environ.setdefault("PIP_CERT", _trusted)
 
 # A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
 # The imports above may have made the consoles already.
