@@ -61,6 +61,8 @@ def sql(config: SqlConfig, *, json: JsonOption = False) -> None:
         study, statement = Path(), config.study  # a SELECT alone, inside of a study
     if [statement, config.query, config.show_list or None].count(None) != 2:
         raise UsageError("give one of SELECT, --query, --list")
+    if statement and is_study(Path(statement)) and not is_study(study):
+        raise UsageError(f'the study comes first: encore sql {statement} "{config.study}"')
     format_name = "json" if json else config.format
     if config.show_list:
         _print_list(as_json=format_name == "json")

@@ -139,6 +139,7 @@ REFUSALS = [
     (1, "serve no/model --host no.such.host.invalid --port 0", "no.such.host.invalid --port 0: "),
     (1, "sql nowhere select", "nowhere"),
     (2, "sql rated", "--query"),
+    (2, 'sql "from rules" rated', 'the study comes first: encore sql rated "from rules"'),
     (1, "sql rated --query nosuch", "nosuch", "entropy_accuracy"),
     (1, 'sql rated "drop table pairs"'),
     (1, "sql rated \"select * from read_text('/etc/hostname')\""),
