@@ -199,7 +199,10 @@ def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
 @pytest.mark.full
 @pytest.mark.parametrize("layout", ["paper", "conversation-first", "demand-first"])
 def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
-    """Within 2 %, on the demo's pairs and judge, whose prompts take blocks of 32 tokens."""
+    """On the demo's pairs and judge, whose prompts take blocks of 32 tokens.
+
+    Replies differ in length, and those of 10 of 60 pairs are a sample of all.
+    """
     ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=tmp_path / "planned")
     shutil.copytree(tmp_path / "planned", tmp_path / "rated")
     options = {"layout": layout, "limit": 60}
@@ -212,6 +215,6 @@ def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
         "num_calls": 0,
         "prompt_tokens": 0,
         "computed_tokens": 0.02,
-        "output_tokens": 0.02,
+        "output_tokens": 0.05,
     }.items():
         assert getattr(row, name) == pytest.approx(report.total(name), rel=tolerance), name
