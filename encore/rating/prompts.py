@@ -202,11 +202,6 @@ def prompt_of(settings: Mapping[str, Any]) -> RatingPrompt:
     )
 
 
-def render_rating_prompt(conversation: str, *, rating_rule: str) -> str:
-    """Render the paper's rating prompt for one conversation under one rule."""
-    return "".join(RatingPrompt().parts(conversation, rating_rule=rating_rule))
-
-
 def render_conversation(prompt: Sequence[Message], response: str) -> str:
     """Render a conversation as ``Human: …`` / ``Assistant: …`` turns, the rated response last.
 

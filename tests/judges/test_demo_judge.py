@@ -15,7 +15,7 @@ from encore.demo import JUDGE_PATH, RULES_PATH
 from encore.judges import open_judge
 from encore.judges.base import Decoding
 from encore.judges.judge_options import JudgeConfig
-from encore.rating.prompts import RatingPrompt, render_rating_prompt
+from encore.rating.prompts import RatingPrompt
 from examples.demo_judge.make_data import World, split_texts, texts_of
 from examples.demo_judge.train_judge import Teacher, train, words_of
 from tests.judges.asking import replies_to
@@ -32,7 +32,7 @@ def test_the_demo_judge_replies_one_number_to_any_text():
     odd = ["", "?!", "\x00\x07", "日本語のテキスト", "🙂" * 50, "0.3 0.9 1.0", "{rule}"]
     texts = [f"Human: {text}\n\nAssistant: {text}" for text in odd]
     rule = load_rule_set("encore-10").rules[8].rating_rule
-    replies = reply_texts([render_rating_prompt(text, rating_rule=rule) for text in texts])
+    replies = reply_texts(["".join(RatingPrompt().parts(text, rating_rule=rule)) for text in texts])
     assert all(ONE_NUMBER.fullmatch(reply) for reply in replies), replies
 
 

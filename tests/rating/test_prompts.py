@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from encore.data.records import Message
 from encore.data.rule_sets import load_rule_set
-from encore.rating.prompts import (
-    RATING_TEMPLATE,
-    RatingPrompt,
-    prompt_of,
-    render_conversation,
-    render_rating_prompt,
-)
+from encore.rating.prompts import RATING_TEMPLATE, RatingPrompt, prompt_of, render_conversation
 from encore.rating.rating_options import DEFAULT_SCALES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rating-prompt.txt"
@@ -31,7 +25,7 @@ PROMPT = (
 def test_the_rendered_prompt_equals_the_golden_file():
     rule = load_rule_set("encore-10").rules[0]
     conversation = render_conversation(PROMPT, "Ask her first; a diary is private.")
-    rendered = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+    rendered = "".join(RatingPrompt().parts(conversation, rating_rule=rule.rating_rule))
     assert rendered == GOLDEN.read_text(encoding="utf-8").removesuffix("\n")
 
 
@@ -40,7 +34,7 @@ def test_placeholders_inside_the_texts_stay_as_they_are(conversation, rule):
     conversation = f"{{rule}} {conversation} {{QA}}"
     rule = f"{rule} {{QA}} {{rule}} \\1"
     head, between, tail = RATING_TEMPLATE.replace("{rule}", "\0").replace("{QA}", "\0").split("\0")
-    rendered = render_rating_prompt(conversation, rating_rule=rule)
+    rendered = "".join(RatingPrompt().parts(conversation, rating_rule=rule))
     assert rendered == head + rule + between + conversation + tail
 
 

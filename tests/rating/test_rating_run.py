@@ -27,7 +27,7 @@ from encore.data.schemas import RATINGS
 from encore.data.study import Study, open_study
 from encore.judges.judge_options import JudgeConfig
 from encore.rating import rating_run, shard_rating
-from encore.rating.prompts import render_conversation, render_rating_prompt
+from encore.rating.prompts import RatingPrompt, render_conversation
 from encore.rating.rating_options import DEFAULT_SCALES, RatingConfig
 from encore.rating.rating_run import RatingRun, open_run
 from encore.runs.worker import RunReport, work_through
@@ -72,7 +72,7 @@ def test_every_rating_belongs_to_its_pair_response_and_rule(study):
         for response, rule in product(RESPONSES, RULES):
             row = rows[pair.pair_id, response, rule.rule_id]
             conversation = render_conversation(pair.prompt, pair.response_text(response))
-            prompt = render_rating_prompt(conversation, rating_rule=rule.rating_rule)
+            prompt = "".join(RatingPrompt().parts(conversation, rating_rule=rule.rating_rule))
             assert row["raw_reply"] == hashed_score(prompt)
             assert row["rating"] == float(row["raw_reply"])
             assert (row["source"], row["run_key"]) == ("mine", run.manifest.run_key)
@@ -258,9 +258,11 @@ def prompts_of(study: Study) -> list[str]:
     """Return the uncut rating prompts of a study's only pair, in the order of its rows."""
     [pair] = records_of(read_pairs(study))
     return [
-        render_rating_prompt(
-            render_conversation(pair.prompt, pair.response_text(response)),
-            rating_rule=rule.rating_rule,
+        "".join(
+            RatingPrompt().parts(
+                render_conversation(pair.prompt, pair.response_text(response)),
+                rating_rule=rule.rating_rule,
+            )
         )
         for response, rule in product(RESPONSES, RULES)
     ]
