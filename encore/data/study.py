@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import json
 import os
@@ -119,8 +120,16 @@ def as_study(study: Study | str | Path) -> Study:
 
 
 def is_study(path: Path) -> bool:
-    """Return True if a directory is a study; its format is not checked."""
-    return (path / _MARKER).is_file()
+    """Return True if a directory is a study; its format is not checked.
+
+    A text that is too long for a path, such as a query, is no study.
+    """
+    try:
+        return (path / _MARKER).is_file()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise
 
 
 def is_new_study(path: Path) -> bool:

@@ -71,6 +71,14 @@ def test_a_query_may_come_from_the_library(one_run):
     assert len(by_name) == NUM_RULES
 
 
+def test_a_query_may_be_longer_than_a_path(one_run, monkeypatch):
+    statement = f"select 1 as one -- {'long ' * 100}"
+    assert as_json(one_run, statement) == [{"one": 1}]
+    assert "the study comes first" in encore("sql", statement, one_run).error
+    monkeypatch.chdir(one_run)
+    assert as_json(statement) == [{"one": 1}]
+
+
 def test_only_the_chosen_run_is_in_ratings(two_runs):
     statement = "select distinct judge from ratings"
     assert as_json(two_runs, statement, "--judge-name", "two") == [{"judge": "two"}]
