@@ -41,12 +41,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("ENCORE_CPU_KV_CACHE_GIB", "1")
 
 # Each HTTP client of each process reads what it trusts: of 130 certificates in 40 ms, of one in 1.
-# No test calls another machine but pip, for some of test-full; it trusts what its user does.
-_trusted = os.environ.get("SSL_CERT_FILE")
-if _trusted != (_one := str(one_certificate())):
-    os.environ["SSL_CERT_FILE"] = _one
-    if _trusted:
-        os.environ.setdefault("PIP_CERT", _trusted)
+# No test calls another machine; only pip does, in test-full, with the certificates of its user.
+_users_certificates = os.environ.get("SSL_CERT_FILE")
+_certificate = str(one_certificate())
+if _users_certificates != _certificate:
+    os.environ["SSL_CERT_FILE"] = _certificate
+    if _users_certificates:
+        os.environ.setdefault("PIP_CERT", _users_certificates)
 
 # A console keeps the width that COLUMNS has when it is made; without it, it asks at every line.
 # The imports above may have made the consoles already.

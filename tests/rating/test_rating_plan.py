@@ -198,15 +198,20 @@ def test_plan_and_actual_cost_are_compared_for_the_shards_of_a_call(study):
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", ["paper", "conversation-first", "demand-first"])
-def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
+@pytest.mark.parametrize(("num_calibrated", "error_of_replies"), [(60, 0), (10, 0.05)])
+def test_a_calibrated_plan_counts_what_a_real_engine_computes(
+    layout, num_calibrated, error_of_replies, tmp_path
+):
     """On the demo's pairs and judge, whose prompts take blocks of 32 tokens.
 
-    Replies differ in length, and those of 10 of 60 pairs are a sample of all.
+    Tokens of replies are exact if all 60 pairs are calibrated; 10 pairs are a sample of them.
     """
     ingest([f"hh={DATA_PATHS['synthetic-hh']}"], out=tmp_path / "planned")
     shutil.copytree(tmp_path / "planned", tmp_path / "rated")
     options = {"layout": layout, "limit": 60}
-    rating_plan = plan(open_study(tmp_path / "planned"), JUDGE_PATH, **options, calibrate=10)
+    rating_plan = plan(
+        open_study(tmp_path / "planned"), JUDGE_PATH, **options, calibrate=num_calibrated
+    )
     row = rating_plan.layouts[layout]
     assert row.hours > 0
     judge = JudgeConfig(model=str(JUDGE_PATH))
@@ -215,6 +220,6 @@ def test_a_calibrated_plan_counts_what_a_real_engine_computes(layout, tmp_path):
         "num_calls": 0,
         "prompt_tokens": 0,
         "computed_tokens": 0.02,
-        "output_tokens": 0.05,
+        "output_tokens": error_of_replies,
     }.items():
         assert getattr(row, name) == pytest.approx(report.total(name), rel=tolerance), name
